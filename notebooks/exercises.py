@@ -1,4 +1,4 @@
-"""exercises.py - six exercises, easy to hard, each with a check that runs your code.
+"""exercises.py - six exercises, each with a check that runs your code.
 
     python -m notebooks.exercises                  this list
     python -m notebooks.exercises 3                what is asked
@@ -7,13 +7,12 @@
     1 leave one out     2 a verifier in ten lines     3 compose a reward
     4 break the grader  5 tests that hold             6 beat the default
 
-Your file defines the names that the exercise asks for; it may import the project's scripts. A check
-says "solved" or what is still wrong, with the case that shows it. The last one trains a tiny
-model, for a minute a seed. All have a solution (tests/test_exercises.py proves it, so do not
-look there yet).
+Your file defines the names that the exercise asks for; it may import the
+project's scripts. A check says "solved" or what is still wrong, with the case
+that shows it. The last one trains a tiny model, for a minute a seed. All have
+a solution (tests/test_exercises.py proves it, so do not look there yet).
 """
 
-import argparse
 import inspect
 import runpy
 import sys
@@ -23,8 +22,11 @@ from pathlib import Path
 
 import sympy
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # if it is started as a file
+
 import train
-from appendix.plumbing import get_method, read_rows
+from appendix.plumbing import DataError, get_method, read_rows
+from notebooks.command import parser_of, run_command, wrapped
 from notebooks.labs.build import SIX
 from notebooks.look.show import samples_of
 from notebooks.rewards.program_parts import check_tests
@@ -231,24 +233,29 @@ EXERCISES += [break_the_grader, tests_that_hold, beat_the_default]
 def check(number, path):
     """Run the file and the check -> (solved, what there is to say)."""
     try:
-        said = EXERCISES[number - 1](Solution(runpy.run_path(str(path))))
+        names = runpy.run_path(str(path))
+    except (OSError, SyntaxError, ImportError) as error:  # any other has a traceback, to see where
+        raise DataError(f"{path} cannot be run: {type(error).__name__}: {error}") from error
+    try:
+        said = EXERCISES[number - 1](Solution(names))
     except Unsolved as reason:
         return False, f"not yet: {reason}"
     return True, f"solved: {said}" if said else "solved"
 
 
 def main(argv=None):
-    parser = argparse.ArgumentParser(description="six exercises, and a check of your code for each")
+    parser = parser_of(__doc__)
     parser.add_argument("number", nargs="?", type=int, choices=range(1, len(EXERCISES) + 1))
     parser.add_argument("file", nargs="?", help="your file; without it: what is asked")
     args = parser.parse_args(argv)
     if args.file:
         solved, said = check(args.number, args.file)
-        print(said)
+        print(wrapped(said))
         return not solved
-    print(inspect.getdoc(EXERCISES[args.number - 1]) if args.number else __doc__)
+    asked = inspect.getdoc(EXERCISES[args.number - 1]) if args.number else ""
+    print("\n\n".join(wrapped(part, hang="") for part in asked.split("\n\n")) or __doc__)
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_command(main)

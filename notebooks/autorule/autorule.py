@@ -1,25 +1,31 @@
-"""autorule.py - AutoRule (the paper of that name): rules read out of preferences, judged by a model, paid as a reward.
+"""autorule.py - AutoRule (the paper of that name): rules that a model reads out
+of preferences and judges by, paid as a reward.
 
-    python -m notebooks.autorule.autorule pairs.jsonl --teacher Qwen/Qwen3-8B --judge Qwen/Qwen3-8B --out rules.json
-    AUTORULE=rules.json python train.py --reward notebooks/autorule/autorule.py:rules_reward ...
+    python -m notebooks.autorule.autorule pairs.jsonl --teacher Qwen/Qwen3-8B \\
+        --judge Qwen/Qwen3-8B --out rules.json
+    AUTORULE=rules.json python train.py \\
+        --reward notebooks/autorule/autorule.py:rules_reward ...
 
-What you will learn here: how "this answer was preferred to that" becomes sentences that anybody can
-read (3.1: reason, extract, merge), and those a number (3.2: Yes or No to each), which is added to a
-learned reward model (Table 9). Numbers in brackets are the paper's, the prompts our own. Departure: the
-judge reads the conversation before the rule, so that all rules share its keys and values. Left out:
-rubrics for each prompt (RaR, RLCF). autorule_world.py is a simulated world to try it in. Letters: K and L
-rules, N responses or pairs, B rows, C hidden size.
+What you will learn here: how "this answer was preferred to that" becomes
+sentences that anybody can read (3.1: reason, extract, merge), and those a
+number (3.2: Yes or No to each), which is added to a learned reward model
+(Table 9). Numbers in brackets are the paper's, the prompts our own. Departure:
+the judge reads the conversation before the rule, so that all rules share its
+keys and values. Left out: rubrics for each prompt (RaR, RLCF).
+autorule_world.py is a simulated world to try it in. Letters: K and L rules,
+N responses or pairs, B rows, C hidden size.
 
-A teacher or judge is a model directory or a hub id; from Python it is any function (sections 2 and 4).
+A teacher or judge is a model directory or a hub id; from Python it is any
+function (sections 2 and 4).
 """
 
-import argparse
 import contextlib
 import functools
 import json
 import os
 import random
 import re
+import sys
 import threading
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +34,10 @@ import numpy as np
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
+sys.path.append(str(Path(__file__).resolve().parents[2]))  # if it is started as a file
+
 from appendix.plumbing import DataError
+from notebooks.command import new_path, parser_of, run_command, say
 from model import load, pick_device
 from rlvr import prefill, row_uniforms, sample
 
@@ -383,26 +392,26 @@ def correlation(verdicts, others):
 
 
 def main(argv=None):
-    parser = argparse.ArgumentParser(description="Rules out of preferences")
+    parser = parser_of(__doc__)
     parser.add_argument("pairs", help="a file of JSON lines")
     parser.add_argument("--teacher", required=True, help="a directory or a hub id")
     parser.add_argument("--judge", help="the same, for the training (default: the teacher)")
     parser.add_argument("--num-pairs", type=int, default=256, help="drawn at random (default: 256)")
-    parser.add_argument("--out", default="rules.json")
+    parser.add_argument("--out", default="rules.json", help="a new file (default: rules.json)")
     args = parser.parse_args(argv)
+    out = new_path(args.out)
     pairs = read_preferences(args.pairs)
     teacher = Local(args.teacher)
     pairs = filter_preferences(pairs, lambda text: len(teacher.tokenizer.encode(text)))
     pairs = random.Random(0).sample(pairs, min(args.num_pairs, len(pairs)))
     found = extract_rules(pairs, teacher)
     found["reward"] = {"judge": args.judge or args.teacher, "alpha": 10.0, "beta": -7.5}
-    Path(args.out).write_text(json.dumps(found, indent=1), encoding="utf-8")
-    print(*found["rules"], sep="\n")
-    print(f"{len(found['rules'])} rules in {args.out}; {found['counts']}")
+    out.write_text(json.dumps(found, indent=1), encoding="utf-8")
+    for rule in found["rules"]:
+        say(rule)
+    counts = ", ".join(f"{name} {count}" for name, count in found["counts"].items())
+    say(f"{len(found['rules'])} rules in {out}; {counts}")
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except (DataError, OSError) as error:
-        raise SystemExit(f"error: {error}") from None
+    run_command(main)

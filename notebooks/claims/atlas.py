@@ -1,23 +1,31 @@
-"""atlas.py - what a method's update is on average, and how noisy it is, without training.
+"""atlas.py - a method's mean update, and how noisy it is, without training.
 
-    python -m notebooks.claims.atlas mine.py        the row of a method of yours, in some twenty seconds
-    python -m notebooks.claims.atlas                of each method of methods/, in three worlds; a JSON object
-    python -m notebooks.look.keep atlas             the same, kept in results/tables.json and on the pages
+the row of a method of yours, in some twenty seconds:
+    python -m notebooks.claims.atlas mine.py
+of each method of methods/, in three worlds; a JSON object, which the second
+command keeps in results/tables.json and on the pages:
+    python -m notebooks.claims.atlas
+    python -m notebooks.look.keep atlas
 
-A Qwen3 of 1,004 weights writes at most five tokens, of five kinds: 1,365 completions of each of three prompts. They can all
-be listed, so the gradient of J, the mean reward, is a sum and no estimate. A method's update is
-sum_it c_it grad log pi(o_it),  c_it = -d loss / d log pi(o_it), by its own `advantages`, `loss` and setting norm.
-Groups are listed by classes of completions: of one reward or, if that is not enough, of one reward, length and end (200
-groups tell whether it is). Where the prompts of a step meet (norm=token, a std of the batch) or an advantage depends on
-more, steps are sampled. Section 4 moves a policy, for what notebook 10 says of older samplers and of paths.
+A Qwen3 of 1,004 weights writes at most five tokens, of five kinds: 1,365
+completions of each of three prompts. They can all be listed, so the gradient
+of J, the mean reward, is a sum and no estimate. A method's update is
+sum_it c_it grad log pi(o_it),  c_it = -d loss / d log pi(o_it), by its own
+`advantages`, `loss` and setting norm. Groups are listed by classes of
+completions: of one reward or, if that is not enough, of one reward, length and
+end (200 groups tell whether it is). Where the prompts of a step meet
+(norm=token, a std of the batch) or an advantage depends on more, steps are
+sampled. Section 4 moves a policy, for what notebook 10 says of older samplers
+and of paths.
 
-    cos      of the mean update with the gradient of J: 1 is no bias of direction
+    cos      of the mean update with the gradient of J: 1 is no bias
     ratio    of their lengths: what a learning rate makes up for
-    s/n      |mean update| / sqrt(trace of its covariance), for 128 completions
+    s/n      |mean update| / sqrt(trace of its covariance), 128 completions
     longer   tokens that wrong answers grow by, for each unit that J gains
 
-Letters: N completions of a prompt, L tokens, V kinds of token, D weights, P prompts, R = P*N rows, G completions of a
-group, n steps or groups, K classes.
+Letters: N completions of a prompt, L tokens, V kinds of token, D weights,
+P prompts, R = P*N rows, G completions of a group, n steps or groups,
+K classes.
 """
 
 import copy
@@ -36,8 +44,11 @@ from torch.distributions import Binomial
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from appendix.plumbing import DataError, find_class
+sys.path.append(str(Path(__file__).resolve().parents[2]))  # if it is started as a file
+
+from appendix.plumbing import find_class
 from model import Config, Qwen3
+from notebooks.command import parser_of, run_command
 from rlvr import GRPO, Batch, LossInputs, MicroBatch, Rollouts, loss_weights
 
 METHODS = Path(__file__).resolve().parents[1] / "methods"
@@ -455,18 +466,22 @@ def tables():
     return {"columns": [*COLUMNS, "cos, world 2", "cos, world 3"], "rows": rows}
 
 
-def main(files):
+def main(argv=None):
+    parser = parser_of(__doc__)
+    parser.add_argument("files", nargs="*", help="methods of yours: FILE.py or FILE.py:CLASS")
+    files = parser.parse_args(argv).files
     if not files:
-        return print(json.dumps(tables()))
+        print(json.dumps(tables()))
+        return
     kinds = {"default": GRPO} | {file: find_class(file, GRPO) for file in files}
     world = World()
-    print(*COLUMNS, sep="\t")
+    titles = COLUMNS[1:]
+    print("  ".join(titles))
     for name, kind in kinds.items():
-        print(*shown(name, world.row(ready(kind, world.policy))), sep="\t")
+        _, *cells = shown(name, world.row(ready(kind, world.policy)))
+        print(name)
+        print("  ".join(cell.rjust(len(title)) for cell, title in zip(cells, titles)))
 
 
 if __name__ == "__main__":
-    try:
-        print(__doc__) if "--help" in sys.argv else main(sys.argv[1:])
-    except DataError as error:
-        sys.exit(f"error: {error}")
+    run_command(main)

@@ -21,7 +21,6 @@ is not committed wants another --runs.)
 notebooks/results/claims.json holds the runs with their numbers, the checks and the verdicts.
 """
 
-import argparse
 import contextlib
 import hashlib
 import json
@@ -35,14 +34,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from scipy import stats
+
+sys.path.append(str(Path(__file__).resolve().parents[2]))  # if it is started as a file
 
 import train
-from appendix.plumbing import DataError, git_commit
-from model import ModelError
+from appendix.plumbing import git_commit
 from notebooks.claims.measures import history, number
 from notebooks.claims.show import KEPT, cell_of, read, report, table_of
 from notebooks.claims.start import base_of
+from notebooks.command import parser_of, run_command, wrapped
 from notebooks.look.keep import ROOT, load, origin, write_json
 
 TUNING = 9  # the seed on which learning rates are chosen; those that are counted are 0, 1, ..
@@ -185,12 +185,16 @@ def wrong_verdicts(effect, deviation, seeds):
     """How often the mean over the seeds lies on the wrong side of effect / 2, when nothing is there or all of it is:
     Phi(-effect sqrt(seeds) / (2 deviation)). Example: 10 points, 200 problems evaluated twice (deviation
     sqrt(2 * 0.25 / 200) = 0.05), 3 seeds: Phi(-1.73) = 4.2 %; for 5 points it would be 19 %."""
+    from scipy import stats  # here, so that --help works without it
+
     return float(stats.norm.cdf(-effect * math.sqrt(seeds) / (2 * deviation)))
 
 
 def smallest_effect(deviation, seeds, sides=1, known=True):
     """The effect below which a verdict is wrong in more than 10 %: what a trial of this size could have missed. The law
     of the mean over the seeds is the normal one, or Student's t where the deviation is that of the seeds."""
+    from scipy import stats
+
     law = stats.norm if known else stats.t(seeds - 1)
     return float(2 * deviation * law.ppf(1 - 0.1 / sides) / math.sqrt(seeds))
 
@@ -349,7 +353,7 @@ def keep(result, path):
 
 
 def main(claims, argv=None):
-    parser = argparse.ArgumentParser(description="Try claims.")
+    parser = parser_of("Try claims. Without a name it lists them.")
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--seeds", type=int, choices=range(1, TUNING + 1), default=3)
     parser.add_argument("--judge", action="store_true", help="judge the kept runs again")
@@ -362,7 +366,7 @@ def main(claims, argv=None):
         parser.error(f"--judge: there are kept runs of {' '.join(took)}")
     if not args.names or set(args.names) - set(named):
         lines = [f"{it.name:14} {took.get(it.name, '?'):>3} min  {it.sentence}" for it in claims]
-        parser.error("\n".join(["which?", *lines]))
+        parser.error("\n".join(["name claims:", *[wrapped(line, hang=" " * 24) for line in lines]]))
     os.chdir(ROOT)  # flags name files from there
     Path(args.results).mkdir(parents=True, exist_ok=True)
     for name in args.names:
@@ -403,7 +407,7 @@ def costs(logs, batch):
 
 def several(argv=None):
     """Seed 3 is trained into RUNS/NAME-3, its output goes to RUNS/NAME-3.log."""
-    parser = argparse.ArgumentParser(description="The same training with several seeds.")
+    parser = parser_of("The same training with several seeds.")
     parser.add_argument("--name", required=True, help="of the runs, less their seed")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--runs", default=str(ROOT / "runs"), help="folder of the runs")
@@ -433,7 +437,4 @@ def several(argv=None):
 
 
 if __name__ == "__main__":
-    try:
-        several()
-    except (ModelError, DataError) as error:
-        sys.exit(f"error: {error}")
+    run_command(several)

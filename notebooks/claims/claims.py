@@ -5,10 +5,16 @@ Three settings were chosen on seed 0, after weaker ones had shown no effect: the
 guessing arms of `boxes`, and the steps and payments of `slips`.
 """
 
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parents[2]))  # if it is started as a file
+
 from notebooks.claims import measures
 from notebooks.claims.claim import POINTS, SHARE, Arm, Check, Claim, main
 from notebooks.claims.claim import above, as_much, falls, grows, has_none, keeps, longer, more
 from notebooks.claims.claim import reaches, rises, stays
+from notebooks.command import run_command
 from notebooks.models.make_tiny import TINY
 
 METHOD = "--method notebooks/methods"
@@ -389,4 +395,4 @@ HACK = Claim(
 CLAIMS = {claim.name: claim for claim in [*globals().values()] if isinstance(claim, Claim)}
 
 if __name__ == "__main__":
-    main(CLAIMS.values())
+    run_command(lambda: main(CLAIMS.values()))

@@ -1,12 +1,11 @@
 """show.py - what a page shows of a claim: a table, checks and verdicts, a figure; from results/claims.json alone."""
 
 import json
-import textwrap
 from pathlib import Path
 
 import numpy as np
-from matplotlib.figure import Figure
 
+from notebooks.command import say
 from notebooks.look.curve import band
 
 KEPT = Path(__file__).resolve().parents[1] / "results" / "claims.json"
@@ -48,22 +47,33 @@ def report(result):
     """Print the table of arms, each check with its power, and the verdicts."""
     x = table_of(result["rows"])
     trained = f", {result['steps']} steps" if result["steps"] else ""
-    print(f"{result['claim']}\n{len(result['seeds'])} seeds{trained}: mean [lowest-highest]")
+    say(result["claim"], hang="")
+    print(f"{len(result['seeds'])} seeds{trained}: mean [lowest-highest]")
     table = [["", "rate", *result["columns"]]]
     for arm in arms_of(result):
         rate = x(arm, "rate")[0]
         cells = [cell_of(x(arm, column)) for column in result["columns"]]
         table.append([arm, f"{rate:g}" if rate else "", *cells])
-    widths = [max(map(len, column)) for column in zip(*table)]
-    for cells in table:
-        print("  ".join(cell.ljust(width) for cell, width in zip(cells, widths)).rstrip())
+    print_narrow(table)
     for said, checks in result["checks"].items():
         print(f"{said}: {result['verdicts'][said]}")
         for check in checks:
             answer = {True: "yes", False: "NO ", None: " ? "}[check["holds"]]
             line = f"the line is at {check['line']:.2f}"
             power = f"these seeds could have shown {check['smallest effect']:.2f}"
-            print(f"  {answer} {check['sentence']}: {check['mean']:+.3f}; {line}, {power}")
+            say(f"{answer} {check['sentence']}: {check['mean']:+.3f}; {line}, {power}", "  ")
+
+
+def print_narrow(table):
+    """Rows of texts, in as many parts as 79 columns need. Each part begins with the first column."""
+    columns = [[cell.ljust(max(map(len, column))) for cell in column] for column in zip(*table)]
+    first, *others = columns
+    while others:
+        part = [first]
+        while others and sum(len(column[0]) + 2 for column in [*part, others[0]]) <= 81:
+            part.append(others.pop(0))
+        for cells in zip(*part):
+            print("  ".join(cells).rstrip())
 
 
 def cell_of(values):
@@ -83,9 +93,8 @@ def show(name):
     machine = result["machine"]
     where = f"{machine['cores']} cores of {machine['cpu']}, torch {machine['torch']}"
     minutes = result["seconds"] / 60
-    print(f"{result['commands'][0]}   ({minutes:.1f} min, {where}, commit {result['commit']})")
-    text = f"what would change our mind: {result['change our mind']}"
-    print(textwrap.fill(text, 118, subsequent_indent="    "))
+    say(f"{result['commands'][0]}   ({minutes:.1f} min, {where}, commit {result['commit']})")
+    say(f"what would change our mind: {result['change our mind']}")
     return draw(result) if "curves" in result["rows"][0] else None
 
 
@@ -94,6 +103,8 @@ def show(name):
 
 def draw(result):
     """A panel for each column: the mean of an arm's seeds as a line, lowest to highest as a band."""
+    from matplotlib.figure import Figure  # here, so that a claim is tried without it
+
     panels = result["panels"]
     figure = Figure(figsize=(1 + 3.6 * len(panels), 3.2), layout="constrained")
     axes = figure.subplots(1, len(panels), squeeze=False)[0]

@@ -1,13 +1,16 @@
-"""board.py - judge an adapter, and keep what it gives in verdicts.json, from which notebook 9 makes its board.
+"""board.py - judge an adapter, and keep what it gives in verdicts.json.
 
-    python notebooks/conformance/board.py notebooks/conformance/adapters/trl_grpo.py trl torch transformers math-verify
-    KIT_SRC=.. python notebooks/conformance/board.py notebooks/conformance/adapters/peers.py:nanochat
+    cd notebooks/conformance
+    python board.py adapters/trl_grpo.py trl torch transformers math-verify
+    KIT_SRC=.. python board.py adapters/peers.py:nanochat
 
-Behind the adapter stand the packages whose versions are kept. Kept, too, is the first line of its docstring up to the
-colon, which names the project and its commit. KIT_SRC is the folder of the checkouts, each under its project's name, at that
-commit:
+Notebook 9 makes its board from verdicts.json. Behind the adapter stand the
+packages whose versions are kept. Kept, too, is the first line of its docstring
+up to the colon, which names the project and its commit. KIT_SRC is the folder
+of the checkouts, each under its project's name, at that commit:
 
-    git clone https://github.com/karpathy/nanochat $KIT_SRC/nanochat && git -C $KIT_SRC/nanochat checkout 92d63d4
+    git clone https://github.com/karpathy/nanochat $KIT_SRC/nanochat
+    git -C $KIT_SRC/nanochat checkout 92d63d4
 """
 
 import ast
@@ -16,9 +19,12 @@ import json
 import os
 import re
 import sys
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
+
+sys.path.append(str(Path(__file__).resolve().parent))  # if it is started as a module
 
 import check
 import torch
@@ -112,8 +118,15 @@ def cases_of(adapter):
     return {name: kept for name, kept in found.items() if kept[0] != "not offered"}
 
 
-def main(target, *packages):
-    adapter = check.load_adapter(target)
+def main(argv=None):
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    parser.add_argument("target", metavar="ADAPTER", help="FILE.py, or FILE.py:NAME")
+    parser.add_argument("packages", nargs="*", metavar="PACKAGE")
+    args = parser.parse_args(argv)
+    adapter = check.adapter_of(args.target)
+    if not adapter.__doc__:
+        parser.error(f"{args.target}: its docstring must begin with the project's name and a colon")
+    target, packages = args.target, args.packages
     kept = json.loads(KEPT.read_text(encoding="utf-8"))
     kept[target.removesuffix(".py").split("/")[-1].split(":")[-1]] = {
         "project": adapter.__doc__.split(":")[0],
@@ -126,6 +139,4 @@ def main(target, *packages):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 2:
-        raise SystemExit(__doc__)
-    main(*sys.argv[1:])
+    main()

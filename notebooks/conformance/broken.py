@@ -1,9 +1,12 @@
-"""broken.py - methods that are broken on purpose, and their runs on the tiny model: a few seconds each.
+"""broken.py - methods that are broken on purpose, and their runs on the tiny
+model: a few seconds each.
 
-    python -m notebooks.conformance.broken                 all of them, into curves.json
+all of them, into curves.json; and one of them:
+    python -m notebooks.conformance.broken
     python train.py --method notebooks/conformance/broken.py:OffByOne
 
-Each is compared with a right run of the same flags. notebooks/9_conformance.ipynb shows the curves.
+Each is compared with a right run of the same flags.
+notebooks/9_conformance.ipynb shows the curves.
 """
 
 import copy
@@ -17,9 +20,10 @@ from pathlib import Path
 import torch
 
 PATH = Path(__file__).resolve()
-sys.path.append(str(PATH.parents[1] / "methods"))
+sys.path += [str(PATH.parents[2]), str(PATH.parents[1] / "methods")]
 
 from kl import KL
+from notebooks.command import parser_of
 from rlvr import GRPO
 
 
@@ -145,6 +149,7 @@ def run(flags, columns):
 
 
 def main():
+    parser_of(__doc__).parse_args()
     curves = {}
     for flags in dict.fromkeys(one.flags for one in BROKEN):
         columns = [one.column for one in BROKEN if one.flags == flags]

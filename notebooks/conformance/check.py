@@ -31,7 +31,7 @@ Further arguments, which a function takes if its project has the thing: batch_ma
 the rows may be a micro-batch), tool_mask (B, T) of completion_mask, top_p, top_k and num_tokens of logprobs, rank of step. What is
 missing, or raises NotImplementedError (say for what a project refuses with a clear error), counts as not offered. A loss that divides by a fixed length takes 8 for it.
 A step in lockstep, on a model of 57 weights: check.py ADAPTER.py --only step
-The exit status is 1 if anything is wrong. What is a choice (G or G - 1, four norms) is reported, not judged.
+The exit status is 1 if anything is wrong, or nothing offered. What is a choice (G or G - 1, four norms) is reported, not judged.
 """
 
 import argparse
@@ -42,6 +42,7 @@ import math
 import os
 import sys
 import tempfile
+import textwrap
 from collections import Counter, namedtuple
 from pathlib import Path
 from types import SimpleNamespace
@@ -74,7 +75,7 @@ def load_adapter(target):
     path = Path(f"{path}.py").resolve()
     spec = importlib.util.spec_from_file_location(f"adapter_{path.stem}", path)
     if spec is None or not path.is_file():
-        raise SystemExit(f"{path}: there is no such Python file")
+        raise SystemExit(f"error: {path}: there is no such Python file")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     adapter = getattr(module, name) if name else module
@@ -82,6 +83,14 @@ def load_adapter(target):
         adapter = SimpleNamespace(__doc__=adapter.__doc__, **adapter())
     adapter.__file__ = target  # where another process finds it
     return adapter
+
+
+def adapter_of(target):
+    """The same for a command: what cannot be loaded ends it with one line."""
+    try:
+        return load_adapter(target)
+    except Exception as error:
+        raise SystemExit(f"error: {target}: {type(error).__name__}: {error}") from error
 
 
 # ---- A model and a tokenizer, in the manner of transformers --------------------------------------
@@ -331,6 +340,10 @@ def check(adapter, cases=None):
     return [judge(adapter, case) for case in (read_cases() if cases is None else cases)]
 
 
+def say(text):
+    print(textwrap.fill(text, 79, subsequent_indent=" " * 12, break_on_hyphens=False))
+
+
 def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("adapter", help="a file with some of the functions, or FILE.py:CLASS")
@@ -340,25 +353,23 @@ def main(argv=None):
     cases = [case for case in read_cases() if case["name"].startswith(flags.only)]
     if not cases:
         parser.error(f"--only {flags.only}: no case's name begins so")
-    results = check(load_adapter(flags.adapter), cases)
+    results = check(adapter_of(flags.adapter), cases)
     for result in results:
         missing = result.verdict == "not offered"
         what = f"not offered ({result.what})" if missing else result.what
-        print(f"{'-' if missing else result.verdict:8}{result.case['name']}{what and ': ' + what}")
+        say(f"{'-' if missing else result.verdict:8}{result.case['name']}{what and ': ' + what}")
         if result.verdict == "MISTAKE":
-            print(f"{'':8}  in a run: {result.case['run']}")
+            say(f"{'':10}in a run: {result.case['run']}")
             if flags.explain:
-                print(f"{'':8}  tested: {result.case['tests']}")
-                print(f"{'':8}  by hand: {result.case['derivation']}")
+                say(f"{'':10}tested: {result.case['tests']}")
+                say(f"{'':10}by hand: {result.case['derivation']}")
     found = Counter(result.verdict for result in results)
     wrong = found["MISTAKE"]
     left = found["not offered"]
     if left == len(results):
-        print(
-            f"{flags.adapter} has none of the functions; of several classes name one: FILE.py:NAME"
-        )
+        say(f"{flags.adapter} has none of the functions; of several classes name one: FILE.py:NAME")
     print(f"{found['ok']} ok, {wrong} wrong, {left} not offered, of {len(results)} cases")
-    return int(wrong > 0)
+    return int(wrong > 0 or left == len(results))
 
 
 if __name__ == "__main__":

@@ -1,17 +1,22 @@
-"""build.py - two labs as one page for a browser: compose a reward, design a reasoning reward.
+"""build.py - a page with two labs: compose a reward, design a reasoning reward.
 
     python -m notebooks.labs.build           writes lab.html
 
-The verifiers judge the completions here, in Python, and their verdicts are written into the page
-(page.html). Weights, rewards and advantages are computed by the page, in JavaScript: it needs no
-kernel and no network. notebooks/tests/test_labs.py checks that the page is what this command
-writes, and that its arithmetic is Python's.
+The verifiers judge the completions here, in Python, and their verdicts are
+written into the page (page.html). Weights, rewards and advantages are computed
+by the page, in JavaScript: it needs no kernel and no network.
+notebooks/tests/test_labs.py checks that the page is what this command writes,
+and that its arithmetic is Python's.
 """
 
 import json
+import sys
 from dataclasses import asdict
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[2]))  # if it is started as a file
+
+from notebooks.command import parser_of
 from notebooks.rewards.guards import is_hacking
 from notebooks.rewards.process import verify_steps
 from notebooks.rewards.program_parts import CODE_PARTS, code_parts_reward
@@ -245,6 +250,7 @@ def page():
 
 
 if __name__ == "__main__":
+    parser_of(__doc__).parse_args()
     path = HERE.parent / "lab.html"
     path.write_text(page(), encoding="utf-8", newline="\n")
     print(f"{path}: open it in a browser")

@@ -1,40 +1,49 @@
-"""compare.py - second looks at the records of evaluations: which of two models is better, and why.
+"""compare.py - which of two models is better, and why, from their evaluations.
 
-    python -m notebooks.look.compare eval.jsonl                             two models on the same problems
-    python -m notebooks.look.compare eval.jsonl --regrade boxed --k 1 8     judge again, without a model
+two models on the same problems:
+    python -m notebooks.look.compare eval.jsonl
+judge the completions again, without a model:
+    python -m notebooks.look.compare eval.jsonl --regrade boxed --k 1 8
 
-An eval.jsonl is what `python eval.py runs/NAME --out eval.jsonl` writes: the completions of the trained
-model and of the one it came from. If a model was evaluated more than once, the last evaluation counts.
+An eval.jsonl is what `python eval.py runs/NAME --out eval.jsonl` writes: the
+completions of the trained model and of the one it came from. If a model was
+evaluated more than once, the last evaluation counts.
 
 The columns that eval.py prints, and this file:
 
     n                   problems
-    accuracy, low, high share of right completions; one that was cut off is wrong. low and high: its 95 %
-                        interval. Samples of one problem resemble each other, and the interval takes that
-                        into account (eval.clustered_interval)
+    accuracy, low, high share of right completions; one that was cut off is
+                        wrong. low and high: its 95 % interval. Samples of one
+                        problem resemble each other, and the interval takes
+                        that into account (eval.clustered_interval)
     length, truncated   mean tokens; share that was cut off
     answered            share with an answer to grade
     failed              share on which the verifier failed
     pass@k              chance that one of k is right (unbiased)
 
-Two models are compared on the same problems. Each completion of the one is paired with each of the
-other. If only one of the two stopped, what was gained or lost is *stopping*; else if only one has an
-answer, it is *format*; else *mathematics*. The three add up to the difference.
+Two models are compared on the same problems. Each completion of the one is
+paired with each of the other. If only one of the two stopped, what was gained
+or lost is *stopping*; else if only one has an answer, it is *format*; else
+*mathematics*. The three add up to the difference.
 """
 
 import itertools
 import math
 import statistics
 import sys
-from argparse import ArgumentParser, RawDescriptionHelpFormatter
+import textwrap
 from collections import Counter, defaultdict
+from pathlib import Path
 from types import SimpleNamespace
 
 import torch
 
+sys.path.append(str(Path(__file__).resolve().parents[2]))  # if it is started as a file
+
 import verifiers
 from appendix.plumbing import DataError, read_rows
 from eval import evaluate
+from notebooks.command import parser_of, run_command, say
 from rlvr import score
 
 
@@ -64,9 +73,7 @@ def complete(title, *evaluations):
     others = [other for other in earlier if not other.items() <= rows.items()]
     if others:
         sizes = ", ".join(str(len({index for index, _ in other})) for other in others)
-        print(
-            f"{title}: the last evaluation counts; left out are earlier ones, of {sizes} problems"
-        )
+        say(f"{title}: the last evaluation counts; left out are earlier ones, of {sizes} problems")
     there = Counter(index for index, _ in rows)
     samples = 1 + max(sample for _, sample in rows)
     whole = [rows[place] for place in sorted(rows) if there[place[0]] == samples]
@@ -75,7 +82,7 @@ def complete(title, *evaluations):
     problems = 1 + max(there)
     lost = problems - len(whole) // samples
     if lost:
-        print(f"{title}: problems without all their samples are left out, {lost} of {problems}")
+        say(f"{title}: problems without all their samples are left out, {lost} of {problems}")
     return whole
 
 
@@ -101,8 +108,8 @@ def judge_saved(saved, reward):
     print(f"{len(changed)} verdicts changed" + "; the first 20:" * (len(changed) > 20))
     for record in changed[:20]:
         verdict = "right" if record["accuracy"] else "wrong"
-        end = record["completion"][-80:]
-        print(f"    now {verdict}: truth {record['answer']!r}, completion {end!r}")
+        say(f"now {verdict}: truth {record['answer']}, completion ..", "    ")
+        print(textwrap.indent(record["completion"][-80:], "        | ", lambda line: True))
 
 
 def by_problem(records, num_samples):
@@ -116,16 +123,19 @@ def accuracies(records, num_samples):
 
 
 def print_table(saved, ks):
+    """A line for each decoding below the name of its model, and below that pass@k."""
     columns = ["accuracy", "low", "high", "length", "truncated", "answered", "failed"]
-    titles = [*columns, *(f"pass@{k}" for k in ks)]
-    print(f"{'model':36} decoding     n", *(f"{title:>9}" for title in titles))
+    print("decoding      n ", *(f"{title:>7}" for title in columns))
     for label, by_decoding in saved.items():
+        print(label)
         for decoding, records in by_decoding.items():
             samples = records[-1]["sample"] + 1
             summary = evaluate(records, samples, [k for k in ks if k <= samples])
-            title = f"{label[-36:]:36} {decoding:8} {summary['n']:5}"
-            cells = [f"{summary[name]:.3f}" if name in summary else "-" for name in titles]
-            print(title, *(cell.rjust(9) for cell in cells))
+            cells = [f"{summary[name]:.3f}".rjust(max(7, len(name))) for name in columns]
+            print(f"  {decoding:8}{summary['n']:5} ", *cells)
+            shares = [f"pass@{k} {summary[f'pass@{k}']:.3f}" for k in ks if k <= samples]
+            if shares:
+                say("  ".join(shares), "    ")
 
 
 def paired_interval(changes, z=1.96):
@@ -192,13 +202,13 @@ def print_comparison(decoding, before, after, name):
     """What the second model gained over the first, how surely, and where it comes from."""
     num_samples = after[-1]["sample"] + 1
     c = compare(before, after, num_samples)
-    print(
+    say(
         f"{decoding}: difference {c['difference']:+.3f} [{c['low']:+.3f}, {c['high']:+.3f}] to {name}, "
         f"{c['better']} problems better, {c['worse']} worse, sign test p = {c['p']:.2g}"
     )
     parts = decompose(before, after, num_samples).items()
     shown = [f"{part} {mean:+.3f} [{low:+.3f}, {high:+.3f}]" for part, (mean, low, high) in parts]
-    print("    of it " + ", ".join(shown))
+    say("of it " + ", ".join(shown), "    ")
 
 
 def print_comparisons(results):
@@ -215,7 +225,7 @@ def print_comparisons(results):
 
 
 def main(argv=None):
-    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     add = parser.add_argument
     add("files", nargs="+", help="what eval.py --out has written")
     add("--regrade", metavar="REWARD", help="judge the completions again, by this reward")
@@ -232,7 +242,4 @@ def main(argv=None):
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except (DataError, ValueError, OSError) as error:
-        sys.exit(f"error: {error}")
+    run_command(main, ValueError)

@@ -1,22 +1,26 @@
-"""Draw accuracy and length over training, with the band over several runs (seeds), as an SVG.
+"""Draw accuracy and length over training, with the band over several runs.
 
-    python -m notebooks.look.curve runs/curve-*  [--beside runs/smollm2/sums-*]  [-o notebooks/curve.svg]
+    python -m notebooks.look.curve runs/a-* -o curve.svg
+    python -m notebooks.look.curve runs/a-* --beside runs/b-* -o curve.svg
 
 --beside: runs of another model, whose accuracy gets a panel of its own.
 """
 
-import json
-from argparse import ArgumentParser, RawDescriptionHelpFormatter
+import sys
 from pathlib import Path
 
-import matplotlib
-from matplotlib.figure import Figure
+sys.path.append(str(Path(__file__).resolve().parents[2]))  # if it is started as a file
+
+from appendix.plumbing import DataError
+from notebooks.command import log_of, new_path, parser_of, run_command, say
 
 
 def read(run, key):
     """{step: value} of one column of a run's metrics.jsonl, where it was measured."""
-    rows = map(json.loads, (Path(run) / "metrics.jsonl").read_text().splitlines())
-    return {row["step"]: row[key] for row in rows if key in row}
+    found = {row["step"]: row[key] for row in log_of(run) if key in row}
+    if not found:
+        raise DataError(f"{run}/metrics.jsonl has no {key}: it cannot be drawn")
+    return found
 
 
 def band(axis, curves, label, color):
@@ -25,7 +29,7 @@ def band(axis, curves, label, color):
     steps = sorted(set.intersection(*map(set, curves)))
     others = sorted(set().union(*curves).difference(steps))
     if others:
-        print(f"{label}: left out are steps that not every run has:", *others)
+        say(f"{label}: left out are steps that not every run has: {' '.join(map(str, others))}")
     values = [[curve[step] for curve in curves] for step in steps]
     lowest = [*map(min, values)]
     axis.fill_between(steps, lowest, [*map(max, values)], color=color, alpha=0.2, linewidth=0)
@@ -40,12 +44,17 @@ def accuracy_panel(axis, runs):
     axis.legend(loc="lower right")
 
 
-def main():
-    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+def main(argv=None):
+    parser = parser_of(__doc__)
     parser.add_argument("runs", nargs="+")
     parser.add_argument("--beside", nargs="+", default=[])
-    parser.add_argument("-o", "--out", default="notebooks/curve.svg")
-    args = parser.parse_args()
+    parser.add_argument("-o", "--out", required=True, help="a new file, .svg or .png")
+    args = parser.parse_args(argv)
+    out = new_path(args.out)
+
+    import matplotlib  # here, so that --help works without it
+    from matplotlib.figure import Figure
+
     matplotlib.rcParams["svg.hashsalt"] = "rlvr"  # the same file for the same runs
     figure = Figure(figsize=(9 + 3 * bool(args.beside), 3.2), layout="constrained")
     left, right, *third = figure.subplots(1, 2 + bool(args.beside))
@@ -58,9 +67,9 @@ def main():
         left.set_title(f"tiny Qwen3, arithmetic, {len(args.runs)} seeds", fontsize=10)
         third[0].set_title(f"SmolLM2-135M, sums, {len(args.beside)} seeds", fontsize=10)
     figure.suptitle("mean, lowest and highest", fontsize=10)
-    figure.savefig(args.out, metadata={"Date": None})
-    print(f"figure in {args.out}")
+    figure.savefig(out, metadata={"Date": None} if out.suffix == ".svg" else None)
+    print(f"figure in {out}")
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main, ValueError)  # savefig names the formats that it knows

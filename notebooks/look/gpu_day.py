@@ -1,22 +1,26 @@
-"""gpu_day.py - what the pages say of GPUs, put to the test on one card in eight minutes.
+"""gpu_day.py - what the pages say of GPUs, tested on one card in eight minutes.
 
-    python -m notebooks.look.gpu_day                        on a machine with a CUDA GPU; no network is needed
-    python -m notebooks.look.gpu_day --small                a small model, on a CPU too: the dry run
-    python -m notebooks.look.gpu_day --parts memory ranks   only these, even if they have ended
+on a machine with a CUDA GPU (no network is needed); the dry run, on a CPU too;
+some parts only, even if they have ended:
+    python -m notebooks.look.gpu_day
+    python -m notebooks.look.gpu_day --small
+    python -m notebooks.look.gpu_day --parts memory ranks
 
-Each row, PART | CLAIM | EXPECTED | FOUND, is printed and written to runs/gpu_day/found.json (--small: small.json) as
-soon as it is found, and what train.py prints goes into a .txt beside that. REFUTED marks what does not hold. A check that
-fails, a part that dies, and one that is not done in time are rows, too. The whole table comes last, whatever has
-happened. The same command goes on with the parts that have not ended; of another commit, it begins anew. MEASURED.md says
-how the table comes to the pages.
+Each row, PART | CLAIM | EXPECTED | FOUND, is printed and written to
+runs/gpu_day/found.json (--small: small.json) as soon as it is found, and what
+train.py prints goes into a .txt beside that. REFUTED marks what does not hold.
+A check that fails, a part that dies, and one that is not done in time are
+rows, too. The whole table comes last, whatever has happened. The same command
+goes on with the parts that have not ended; of another commit, it begins anew.
+MEASURED.md says how the table comes to the pages.
 
-The models are random weights in the shape of Qwen3-0.6B, made on the device; the tiny model; and SmolLM2, if the folder
-smollm2 is there. The most valuable parts come first. Each runs in a fork of this process, so that nothing is imported
-twice, and a part that crashes takes no other with it. This process itself must not touch the GPU: its forks could not use
-it then.
+The models are random weights in the shape of Qwen3-0.6B, made on the device;
+the tiny model; and SmolLM2, if the folder smollm2 is there. The most valuable
+parts come first. Each runs in a fork of this process, so that nothing is
+imported twice, and a part that crashes takes no other with it. This process
+itself must not touch the GPU: its forks could not use it then.
 """
 
-import argparse
 import contextlib
 import gc
 import json
@@ -29,6 +33,7 @@ import time
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from unittest import mock
 
 os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # looking for a GPU does not touch it
@@ -38,12 +43,14 @@ import torch._dynamo  # AdamW imports it at its first step: here once for all fo
 from safetensors.torch import load_file
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.append(str(ROOT / "tests"))
+sys.path += [str(ROOT), str(ROOT / "tests")]
 
 import bench_sampling
 import bench_training
 import train
+from appendix.plumbing import DataError
 from bench_training import BF16, CARDS, random_model
+from notebooks.command import parser_of, run_command, say
 from notebooks.look import keep
 from notebooks.models.make_tiny import symbol_tokenizer
 from notebooks.rewards.guards import coin
@@ -276,7 +283,7 @@ def update_of_8(day):
     size = {"shape": "0.6B", "rows": 8, "batch": 8, "tokens": 1024}
     if day.small:
         size = {"shape": "tiny", "rows": 2, "batch": 2, "tokens": 16}
-    given = argparse.Namespace(config="train.py", prompt_tokens=128, dtype="bfloat16", **size)
+    given = SimpleNamespace(config="train.py", prompt_tokens=128, dtype="bfloat16", **size)
     found = bench_training.measure(given)
     peak = found["peaks"]["update"] / 1e9
     yield "GB of an update of 8 x 1,024", "at most 14", f"{peak:.2f}", peak <= 14
@@ -323,6 +330,8 @@ GPU_ONLY = [attention, waits, recorded, out_of_memory]
 def begin(day):
     """The file goes on, if it is of the same commit."""
     origin = keep.origin(COMMAND)
+    if day.out.exists() and "columns" not in read(day):
+        raise DataError(f"{day.out} is no result of this command: give another --out")
     if not day.out.exists() or read(day).get("commit") != origin["commit"]:
         day.out.parent.mkdir(parents=True, exist_ok=True)
         keep.write_json(day.out, {**origin, "columns": COLUMNS, "rows": []})
@@ -359,7 +368,7 @@ def run_part(day, part):
     rows = []
     for check in PARTS[part]:
         for row in rows_of(day, check):
-            print(f"{row[0]:45} | {row[1]:30} | {row[2]}", flush=True)
+            say(f"{row[0]} | {row[1]} | {row[2]}")
             rows.append(row)
             write(day, part, rows)
     write(day, part, [*rows, [ENDED, "", f"{time.monotonic() - began:.1f} s"]])
@@ -384,17 +393,17 @@ def find_gpu():
 
 
 def main(argv=None):
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--small", action="store_true", help="a small model: the dry run")
     parser.add_argument("--minutes", type=float, default=8, help="no part goes on after them")
-    parser.add_argument("--parts", nargs="+", choices=PARTS, help="these, even if they have ended")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, metavar="PART", help=", ".join(PARTS))
     parser.add_argument("--out", type=Path, help="the result (default: see above)")
     args = parser.parse_args(argv)
     end = time.monotonic() + 60 * args.minutes
     out = args.out or WORK / ("small.json" if args.small else "found.json")
     device = "cpu" if in_a_process(60, find_gpu) else "cuda"
     if device == "cpu" and not args.small:
-        raise SystemExit("there is no CUDA GPU: --small is the dry run")
+        raise SystemExit("error: there is no CUDA GPU: --small is the dry run")
     day = Day(args.small, device, out.resolve())
     WORK.mkdir(parents=True, exist_ok=True)
     begin(day)
@@ -410,8 +419,8 @@ def main(argv=None):
                 write(day, part, [*rows, [part, "", f"NOT DONE: {why}; call again"]])
     finally:
         for row in read(day)["rows"]:
-            print(" | ".join(row))
+            say(" | ".join(row))
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main, ValueError)

@@ -1,17 +1,25 @@
-"""keep.py - the results that pages show: what a command printed, and what it was measured with.
+"""keep.py - the results that pages show: what a command printed, and its origin.
 
-    python -m notebooks.look.keep ranks                  run the commands of the result "ranks" again
-    python -m notebooks.look.keep ranks -- COMMAND ..    a new result, or another command for it
-    python -m notebooks.look.keep                        only put the results' numbers into the pages
+run the commands of the result "ranks" again:
+    python -m notebooks.look.keep ranks
+a new result, or another command for it:
+    python -m notebooks.look.keep ranks -- COMMAND ..
+only put the results' numbers into the pages:
+    python -m notebooks.look.keep
 
-The output of a command ends with a JSON object: "columns" and "rows" are its table (rows of several commands stand
-below each other), "sentences" are for the text of a page, "seeds" may be there. It is kept with commands, day, commit
-and machine in results/tables.json. A page quotes it by a link, which may begin as [?](..):
+The output of a command ends with a JSON object: "columns" and "rows" are its
+table (rows of several commands stand below each other), "sentences" are for
+the text of a page, "seeds" may be there. It is kept with commands, day, commit
+and machine in results/tables.json. A page quotes it by a link, which may begin
+as [?](..). This link has its table above it:
 
     | .. |
-                                                                the table above this link
+
     [On 2026-11-26 ..](results/tables.json#ranks)
-    accuracy rises [from .213 to .782](results/tables.json#sums.sampled)        its sentence "sampled"
+
+and this one is the sentence "sampled" of the result "sums":
+
+    accuracy rises [from .213 to .782](results/tables.json#sums.sampled)
 """
 
 import datetime
@@ -20,10 +28,13 @@ import os
 import platform
 import re
 import subprocess
-from argparse import ArgumentParser, RawDescriptionHelpFormatter
+import sys
 from pathlib import Path
 
-from appendix.plumbing import git_commit
+sys.path.append(str(Path(__file__).resolve().parents[2]))  # if it is started as a file
+
+from appendix.plumbing import DataError, git_commit
+from notebooks.command import parser_of, run_command
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "notebooks" / "results"
@@ -127,13 +138,16 @@ def quoted(link):
 
 
 def main(argv=None):
-    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("name", nargs="?", help="of a result")
     parser.add_argument(
         "command", nargs="*", help="behind --; with | or ; or -- as one quoted word"
     )
     args = parser.parse_args(argv)
     if args.name:
+        if not args.command and args.name not in tables():
+            why = f"there is no result {args.name}: give its command behind --, or one of"
+            raise DataError(f"{why} {', '.join(tables())}")
         commands = [" ".join(args.command)] if args.command else load(args.name)["commands"]
         result = measure(commands)
         write_json(RESULTS / "tables.json", {**tables(), args.name: result})
@@ -142,7 +156,4 @@ def main(argv=None):
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except KeyError as missing:
-        raise SystemExit(f"there is no result {missing}: give its command behind --") from None
+    run_command(main)

@@ -1,19 +1,21 @@
-"""report.py - a run as one page to look at: curves, and the completions of some steps.
+"""report.py - a run as one page: curves, and the completions of some steps.
 
-    python -m notebooks.look.report runs/NAME        writes report.html, for any browser
+    python -m notebooks.look.report runs/NAME      writes runs/NAME/report.html
 
-The page is one file that loads nothing and runs no script. What it leaves out it says.
+The page is one file that loads nothing and runs no script. What it leaves out
+it says.
 """
 
 import json
 import sys
-from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from html import escape
 from pathlib import Path
 from types import SimpleNamespace
 
-import train
+sys.path.append(str(Path(__file__).resolve().parents[2]))  # if it is started as a file
+
 from appendix.plumbing import DataError
+from notebooks.command import log_of, new_path, parser_of, run_command
 from notebooks.look.show import is_mixed, parts_of, samples_of, text_of
 
 BYTES = 10_000_000  # the page is no larger
@@ -42,12 +44,9 @@ def thin(items, most):
 
 def read_run(folder):
     """Raises DataError for what is missing. The samples of a step are whole once it is in the log."""
-    try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        flags = {**config["flags"], **config["settings"]}
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{folder} is not the folder of a run, runs/NAME: {error!r}") from None
-    log = train.read_log(folder)
+    log = {row["step"]: row for row in log_of(folder)}
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    flags = {**config["flags"], **config["settings"]}
     files = {int(file.name[5:11]): file for file in sorted(folder.glob("samples/step_*.jsonl.gz"))}
     files = {step: file for step, file in files.items() if step in log}
     return SimpleNamespace(name=str(folder), flags=flags, rows=[*log.values()], files=files)
@@ -134,17 +133,15 @@ def report(folder):
 
 
 def main(argv=None):
-    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("run", type=Path, help="its folder")
-    parser.add_argument("-o", "--out", type=Path, default="report.html")
+    parser.add_argument("-o", "--out", help="a new file (default: RUN/report.html)")
     args = parser.parse_args(argv)
+    out = new_path(args.out) if args.out else args.run / "report.html"  # which is its own
     page = report(args.run)
-    args.out.write_bytes(page)
-    print(f"{args.out}: {len(page) / 1e6:.1f} MB; open it in a browser")
+    out.write_bytes(page)
+    print(f"{out}: {len(page) / 1e6:.1f} MB; open it in a browser")
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except (DataError, OSError) as error:
-        sys.exit(f"error: {error}")
+    run_command(main, ValueError, KeyError)

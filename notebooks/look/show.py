@@ -1,9 +1,13 @@
 """show.py - what a run has sampled, and what its log says.
 
-python -m notebooks.look.show runs/NAME --step 30        a group: completions, rewards, advantages
-python -m notebooks.look.show runs/NAME --best-first     what is paid most, to find hacks
-python -m notebooks.look.show runs/NAME --canary         did reward and accuracy part?
-python -m notebooks.look.show runs/NAME --tax            how much of a step the verifiers took
+a group of completions, with rewards and advantages:
+    python -m notebooks.look.show runs/NAME --step 30
+the completions with the highest rewards, to find hacks:
+    python -m notebooks.look.show runs/NAME --best-first
+did reward and accuracy part?
+    python -m notebooks.look.show runs/NAME --canary
+how much of a step the verifiers took:
+    python -m notebooks.look.show runs/NAME --tax
 """
 
 import gzip
@@ -13,14 +17,16 @@ import json
 import math
 import statistics
 import sys
+import textwrap
 import zlib
-from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from decimal import Decimal
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[2]))  # if it is started as a file
+
 import verifiers
 from appendix.plumbing import DataError
-from train import read_log
+from notebooks.command import check_run, log_of, parser_of, run_command, say
 from verifiers import extract_boxed_answer
 
 
@@ -28,9 +34,11 @@ def show(run, step=None, groups=1, best_first=False):
     """Print completions of a training step (default: the last) as they were trained on: whole groups,
     first those with unequal rewards; with best_first as many completions by falling reward."""
     name = "step_*" if step is None else f"step_{step:06d}"
+    check_run(run)
     files = sorted(Path(run, "samples").glob(f"{name}.jsonl.gz"))
     if not files:
-        raise DataError(f"{run}/samples holds nothing of step {step or 1}: give one that it made")
+        why = "no completions yet" if step is None else f"nothing of step {step}"
+        raise DataError(f"{run}/samples has {why}: give a step that the run has made")
     config = json.loads(Path(run, "config.json").read_text(encoding="utf-8"))
     G = config["settings"]["num_samples"]
     rows = samples_of(files[-1])  # a stream: only what is shown is kept in memory
@@ -41,7 +49,9 @@ def show(run, step=None, groups=1, best_first=False):
         in_groups = iter(lambda: list(itertools.islice(rows, G)), [])
         chosen = heapq.nlargest(groups, in_groups, key=is_mixed)
     for group in chosen:
-        print(f"step {group[0]['step']}: {group[0]['problem']!r}, truth {group[0]['answer']!r}")
+        print(f"step {group[0]['step']}")
+        print_text("problem", group[0]["problem"])
+        print_text("answer", group[0]["answer"])
         for row in group:
             print_completion(row)
         print()
@@ -51,31 +61,50 @@ def is_mixed(group):
     return len({row["reward"] for row in group}) > 1
 
 
+def print_text(title, text):
+    """A text below its title, with a mark at the beginning of each line."""
+    print(f"  {title}")
+    print(textwrap.indent(text, "  | ", lambda line: True))
+
+
 def print_completion(row):
     """How likely a token was is the geometric mean: near 100 % nothing is explored any more."""
-    parts = ", ".join(f"{name} {value:.6g}" for name, value in parts_of(row).items())
+    boxed = extract_boxed_answer(row["completion"])
+    parts = [] if boxed is None else [f"boxed {boxed}"]
+    parts += [f"{name} {value:.6g}" for name, value in parts_of(row).items()]
     length = len(row["ids"])
     likely = math.exp(sum(row["logps"]) / max(1, length))
     end = "cut off" if row["truncated"] else "ended"
-    print(
-        f"\n  reward {row['reward']:.2f}, advantage {row['advantage']:+.2f}; {length} tokens, {end}, "
-        f"a token {likely:.0%} likely; boxed {extract_boxed_answer(row['completion'])}; {parts}"
-    )
-    print("    " + text_of(row).replace("\n", "\n    "))
+    print()
+    scores = f"reward {row['reward']:.2f}, advantage {row['advantage']:+.2f}"
+    say(f"{scores}; {length} tokens, {end}, a token {likely:.0%} likely", "  ")
+    say(", ".join(parts), "  ")
+    for who, text in turns_of(row):
+        print_text(who, text)
 
 
-def text_of(row):
-    """The completion, with an environment's replies in [[ ]]. If it was cut off, or the environment failed, the last
-    words are in no turn: they are the rest of the completion."""
-    text = ""
+def turns_of(row):
+    """The completion -> [("policy" or "environment", what it said)]. If it was cut off, or the environment failed, the
+    last words are in no turn: they are the rest of the completion."""
+    said = []
     rest = row["completion"]
     reply = ""
     for own, reply in row.get("turns", ()):
-        text += own + f" [[{reply}]] " * (reply is not None)
+        said.append(("policy", own))
+        if reply is not None:
+            said.append(("environment", str(reply)))
         # subtle: special tokens may stand in a turn alone. If so, it is not found, and words are shown twice.
         if own in rest:
             rest = rest[rest.index(own) + len(own) :]
-    return text if reply is None else text + rest
+    return said if reply is None or said and not rest else [*said, ("policy", rest)]
+
+
+def text_of(row):
+    """The completion. If there is an environment, each turn stands below the name of who spoke."""
+    turns = turns_of(row)
+    if len(turns) == 1:
+        return turns[0][1]
+    return "\n".join(f"{who}:\n{text}" for who, text in turns)
 
 
 def parts_of(row):
@@ -125,7 +154,7 @@ def canary(rows):
 
 def first_warning(run):
     """What --canary prints: what it would have said first."""
-    rows = [*read_log(Path(run)).values()]
+    rows = log_of(run)
     warnings = (canary(rows[: i + 1]) for i in range(len(rows)))
     return next(filter(None, warnings), "no warning")
 
@@ -133,7 +162,7 @@ def first_warning(run):
 def tax(run):
     """What --tax prints: the verifier tax (chapter 000), the share of the training steps in which the run waited for
     its verifiers; and of the rest, the share of sampling and of the update."""
-    rows = [row for row in read_log(Path(run)).values() if "verify_seconds" in row]
+    rows = [row for row in log_of(run) if "verify_seconds" in row]
     if not rows:
         raise DataError(f"{run}/metrics.jsonl has no step with verify_seconds: train one, or anew")
     verify = sum(row["verify_seconds"] for row in rows)
@@ -149,7 +178,7 @@ def tax(run):
 
 
 def main(argv=None):
-    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     add = parser.add_argument
     add("run", help="its folder")
     add("--step", type=int, help="(default: the last)")
@@ -159,15 +188,12 @@ def main(argv=None):
     add("--tax", action="store_true", help="the verifiers' share of the time")
     args = parser.parse_args(argv)
     if args.canary:
-        print(first_warning(args.run))
+        say(first_warning(args.run))
     elif args.tax:
-        print(tax(args.run))
+        say(tax(args.run))
     else:
         show(args.run, args.step, args.groups, args.best_first)
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except (DataError, ValueError, OSError) as error:
-        sys.exit(f"error: {error}")
+    run_command(main, ValueError, KeyError)

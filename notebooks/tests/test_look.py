@@ -93,20 +93,27 @@ def test_saved_completions_are_judged_again_and_compared(tmp_path, capsys):
         compare.main([str(path)])
     append_rows(path, saved("old", "7", None, "7", "0.5"))
     compare.main([str(path), "--regrade", "boxed", "--k", "4", "1", "2"])
-    changed, which, titles, *models, difference, parts = capsys.readouterr().out.splitlines()
-    new, old = (dict(zip(titles.split(), line.split(), strict=True)) for line in models)
-    assert new.items() >= {"model": "new", "n": "2", "accuracy": "0.750", "pass@4": "-"}.items()
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 79
+    assert lines[:2] == ["1 verdicts changed", "    now right: truth 0.5, completion .."]
+    titles, *tables = lines[[line[:8] for line in lines].index("decoding") :][:7]
+    assert tables[::3] == ["new", "old"]
+    new, old = (dict(zip(titles.split(), line.split(), strict=True)) for line in tables[1::3])
+    assert new.items() >= {"decoding": "sampled", "n": "2", "accuracy": "0.750"}.items()
     assert [new["low"], new["high"]] == [f"{end:.3f}" for end in clustered_interval([1, 0.5], 2)]
-    assert [new[name] for name in ("answered", "pass@1", "pass@2")] == ["1.000", "0.750", "1.000"]
-    assert [old[name] for name in ("answered", "pass@1", "pass@2")] == ["0.750", "0.250", "0.500"]
-    assert difference.startswith("sampled: difference +0.500 [")
+    assert [new["answered"], old["answered"]] == ["1.000", "0.750"]
+    assert [line.strip() for line in tables[2::3]] == [
+        "pass@1 0.750  pass@2 1.000",
+        "pass@1 0.250  pass@2 0.500",
+    ]
+    said = " ".join(" ".join(lines).split())
+    assert "sampled: difference +0.500 [" in said
     for part in ("stopping +0.000", "format +0.125", "mathematics +0.375"):
-        assert part in parts
-    assert changed == "1 verdicts changed" and "now right: truth '0.5'" in which
+        assert part in said
 
 
 FIRST = saved("a", "7", "7", "7", "7")
-LEFT_OUT = "a, sampled: the last evaluation counts; left out are earlier ones, of 2 problems\n"
+LEFT_OUT = "a, sampled: the last evaluation counts; left out are earlier ones, of 2\n    problems\n"
 INCOMPLETE = "a, sampled: problems without all their samples are left out, 1 of 2\n"
 
 
@@ -165,13 +172,15 @@ def test_the_viewer_shows_a_mixed_group_or_what_is_paid_most(tmp_path, capsys):
     run = write_run(tmp_path / "run", {3: lines})
     show.main([str(run), "--step", "3"])
     shown = capsys.readouterr().out
-    assert shown.startswith("step 3: '1+1=', truth '2'") and "nor this" not in shown
+    assert shown.startswith("step 3\n  problem\n  | 1+1=\n  answer\n  | 2\n")
+    assert "nor this" not in shown and max(map(len, shown.splitlines())) <= 79
     assert "reward 1.00, advantage +0.50; 2 tokens, ended, a token 37% likely" in shown  # e^-1
-    assert "1+1? [[2]] 3" in shown
+    assert "  policy\n  | 1+1?\n  environment\n  | 2\n  policy\n  | 3\n" in shown
     show.main([str(run), "--best-first"])
-    paid = [line.split()[1] for line in capsys.readouterr().out.splitlines() if "reward" in line]
+    shown = capsys.readouterr().out
+    paid = [line.split()[1] for line in shown.splitlines() if "reward" in line]
     assert paid == ["1.00,", "0.50,"]
-    with pytest.raises(DataError, match="holds nothing of step 2"):
+    with pytest.raises(DataError, match="has nothing of step 2"):
         show.main([str(run), "--step", "2"])
 
 
@@ -182,9 +191,11 @@ def test_a_completion_that_is_cut_off_is_shown_to_its_end():
     task.turns = lambda problem: SimpleNamespace(reply=lambda text: "1")
     model = load(ROOT / "notebooks" / "tiny")
     for row in records_of(roll_out(GRPO(max_new_tokens=60), *model, task, task.test[:4], 4)):
-        assert row["truncated"] and show.text_of(row).replace(" [[1]] ", "") == row["completion"]
+        own = [text for who, text in show.turns_of(row) if who == "policy"]
+        assert row["truncated"] and "".join(own) == row["completion"]
     row = completion("1+1?2+2?3 an", turns=[["1+1?", "2"], ["<|x|>2+2?", "4"]])
-    assert show.text_of(row) == "1+1? [[2]] <|x|>2+2? [[4]] 2+2?3 an"
+    said = "policy:\n1+1?\nenvironment:\n2\npolicy:\n<|x|>2+2?\nenvironment:\n4\npolicy:\n2+2?3 an"
+    assert show.text_of(row) == said
 
 
 def test_any_number_of_the_data_is_shown(capsys):
@@ -212,7 +223,7 @@ def test_the_canary_sings_when_reward_and_accuracy_part(tmp_path, capsys):
     # The first warning counts, and what came after it is not needed.
     write_run(tmp_path / "run", {}, log((0.5, 0.5), (0.9, 0.3), (0.9, 0.9)))
     show.main([str(tmp_path / "run"), "--canary"])
-    warning = capsys.readouterr().out
+    warning = " ".join(capsys.readouterr().out.split())
     assert "reward went from 0.500 (step 10) to 0.900" in warning and "0.500 to 0.300" in warning
 
 
@@ -221,7 +232,7 @@ def test_the_verifier_tax_is_their_share_of_a_step(tmp_path, capsys):
     times = {"reward": 0.5, "sample_seconds": 3.0, "update_seconds": 1.0}
     steps = [{"step": n, "verify_seconds": n / 2, **times} for n in (1, 2)]
     show.main([str(write_run(tmp_path / "run", {}, [{"step": 0}, *steps])), "--tax"])
-    said = capsys.readouterr().out
+    said = " ".join(capsys.readouterr().out.split())
     # 0.5 + 1 of 8 seconds for the verifiers, 4.5 to sample, 2 to update
     assert "verifiers 18.8% of 2 steps (0.75 s a step; most, 1 s, in step 2)" in said
     assert "sampling 56.2%, update 25.0%" in said
@@ -283,8 +294,9 @@ def test_nothing_that_was_said_is_markup(tmp_path):
     """Not in completions, problems, parts of a reward or the run's name. Of a long text the middle is left out."""
     lines = [completion(text, problem=HOSTILE[1], **{HOSTILE[0]: 1.0}) for text in HOSTILE]
     run = write_run(tmp_path / "run<script>", {1: lines}, [{"step": 1, "reward": 0.5}])
-    report.main([str(run), "-o", str(tmp_path / "report.html")])
-    written = (tmp_path / "report.html").read_bytes()
+    for _ in range(2):  # a report in the run's own folder is made anew
+        report.main([str(run)])
+    written = (run / "report.html").read_bytes()
     page = Page(written)
     assert page.tags & {"script", "img", "b"} == set() and page.tags >= {"svg", "details", "pre"}
     assert b"default-src 'none'" in written

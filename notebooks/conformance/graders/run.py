@@ -26,9 +26,11 @@ import importlib
 import json
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
+import textwrap
 import threading
 import time
 from pathlib import Path
@@ -61,7 +63,11 @@ def work(*targets):
     resource.setrlimit(resource.RLIMIT_AS, (2**33, 2**33))  # bytes
     said = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    functions = [load(target) for target in targets]
+    try:
+        functions = [load(target) for target in targets]
+    except BaseException as error:
+        why = f"{' '.join(targets)} cannot be loaded: {type(error).__name__}: {error}"
+        return print(json.dumps({"error": why}), file=said)
     for line in sys.stdin:
         try:
             verdict = judge(json.loads(line), *functions)
@@ -87,8 +93,10 @@ def ask(process, row, limit):
 def start(command):
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     process = subprocess.Popen(command, text=True, start_new_session=True, **pipes)
-    if not ask(process, {"gold": "1", "answer": "1.0"}, limit=300):  # time to import
-        raise SystemExit("error: the grader could not be loaded")
+    line = ask(process, {"gold": "1", "answer": "1.0"}, limit=300)  # time to import
+    reply = json.loads(line or '{"error": "the grader did not reply within 300 s"}')
+    if isinstance(reply, dict):
+        raise SystemExit(f"error: {reply['error']}")
     return process
 
 
@@ -109,14 +117,21 @@ def measure(rows, limit, command):
 
 def read(path):
     """The rows that count, with the answer, or the completion, as text."""
-    rows = [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines()]
+    try:
+        rows = [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines()]
+    except (OSError, ValueError) as error:
+        raise SystemExit(f"error: {path} is not a file of JSON lines: {error}") from None
     for number, row in enumerate(rows, 1):
+        row = row if isinstance(row, dict) else {}
         row.setdefault("answer", row.get("completion"))
         if None in (row["answer"], row.get("gold")) or "expect" not in row:
-            raise SystemExit(f'{path}, line {number}: it needs "gold", "expect" and "answer"')
+            raise SystemExit(f'error: {path}, line {number}: needs "gold", "expect" and "answer"')
         if isinstance(row["answer"], list):
             row["answer"] = "".join(text * times for text, times in row["answer"])
-    return [row for row in rows if row["expect"] is not None]
+    counted = [row for row in rows if row["expect"] is not None]
+    if not counted:
+        raise SystemExit(f"error: {path} has no answers that count")
+    return counted
 
 
 def outcome(row, verdict):
@@ -136,6 +151,11 @@ def main(argv=None):
     parser.add_argument("--show", action="store_true", help="what was wrong, by kind")
     parser.add_argument("--keep", metavar="NAME", help="a line of JSON for look.keep")
     args = parser.parse_args(argv)
+    for target in args.function:
+        if not Path(target.partition(":")[0]).is_file():
+            parser.error(f"{target}: there is no such Python file")
+    if not shutil.which(args.python):
+        parser.error(f"--python {args.python}: there is no such program")
     rows = read(args.cases)
     command = (args.python, __file__, "--worker", *args.function)
     verdicts, seconds = zip(*measure(rows, args.limit, command))
@@ -150,7 +170,8 @@ def main(argv=None):
             pair = f"{row['gold']} <- {row['answer'][:90]}"
             if not wrong and verdict != "no reply":
                 what = "slowest"
-            print(f"{what:16}{row.get('kind')}: {pair} ({verdict}, {spent:.2g} s)")
+            text = f"{what:16}{row.get('kind')}: {pair} ({verdict}, {spent:.2g} s)"
+            print(textwrap.fill(text, 79, subsequent_indent=" " * 16, break_on_hyphens=False))
     if args.keep:
         print(json.dumps({"columns": COLUMNS, "rows": [line]}))
     return not args.keep and "false accept" in found

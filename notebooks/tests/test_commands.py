@@ -1,0 +1,159 @@
+"""Every command of the laboratory: its --help, and what it says of the mistakes of its user."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from appendix.plumbing import DataError, append_rows
+from notebooks import command
+from ranks import ROOT
+
+COMMANDS = [
+    ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    for path in sorted((ROOT / "notebooks").glob("**/*.py"))
+    if 'if __name__ == "__main__"' in path.read_text() and "tests" not in path.parts
+]
+REQUIRED = "matplotlib scipy ipywidgets ipykernel transformers gguf trl wandb tensorboard".split()
+# Commands in forks of a process that has imported what takes long. The words of the first argument cannot be imported.
+RUNNER = """
+import json, os, runpy, sys, tempfile
+import numpy, safetensors.torch, sympy, tokenizers, torch._dynamo
+
+sys.modules |= dict.fromkeys(sys.argv[1].split())
+root, results = sys.argv[2], []
+for how, name, *words in json.load(sys.stdin):
+    with tempfile.TemporaryFile("w+") as said:
+        child = os.fork()
+        if not child:
+            os.dup2(said.fileno(), 1)
+            os.dup2(said.fileno(), 2)
+            file = os.path.join(root, name.replace(".", "/") + ".py")
+            sys.argv = [file, *words]
+            sys.path[0] = os.path.dirname(file) if how == "file" else root
+            runpy.run_path(file, run_name="__main__") if how == "file" else runpy.run_module(
+                name, run_name="__main__", alter_sys=True
+            )
+            sys.exit()
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        said.seek(0)
+        results.append([[how, name, *words], status, said.read()])
+print(json.dumps(results))
+"""
+
+
+def run(commands, folder, without=()):
+    """-> [(command, exit status, what it printed)]"""
+    command = [sys.executable, "-c", RUNNER, " ".join(without), str(ROOT)]
+    given = json.dumps(commands)
+    done = subprocess.run(command, cwd=folder, input=given, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("how", ["file", "module"])
+def test_help_needs_no_requirements_and_at_most_79_columns(how, tmp_path):
+    """Started as a file, and with -m; from another folder, without what only some commands need."""
+    assert len(COMMANDS) >= 21
+    for _, status, said in run([[how, name, "--help"] for name in COMMANDS], tmp_path, REQUIRED):
+        assert status == 0 and said.startswith("usage: "), said
+        assert max(map(len, said.splitlines())) <= 79, said
+
+
+MISTAKES = """
+look.show {}
+look.show {} --canary
+look.show {} --tax
+look.report {}
+look.compare {}
+look.compare {} --regrade boxed
+look.filter {} --out new.jsonl
+look.sinks tensorboard {}
+look.curve {} -o new.svg
+tasks.smollm2 {}
+autorule.autorule {} --teacher DIR
+claims.atlas {}
+conformance.check {}
+conformance.board {}
+conformance.graders.run {}
+conformance.graders.run nothing.py --cases {}
+exercises 3 {}
+models.make_tiny --random --out {}
+models.get_smollm2 {}
+"""
+WRONG = "missing empty text.txt run full broken.py nothing.py".split()
+FINE = [  # what is no mistake: a new folder, an empty one, a file that solves nothing
+    "models.make_tiny --random --out missing",
+    "models.make_tiny --random --out empty",
+    "models.get_smollm2 missing",
+    "models.get_smollm2 empty",
+    "exercises 3 nothing.py",
+]
+MORE = """
+look.keep nobody
+look.curve full -o text.txt
+look.report full -o text.txt
+look.show full --step 7
+look.gpu_day --small --out text.txt
+look.compare text.txt --k x
+claims.claims nobody
+claims.claims
+claims.claim
+conformance.graders.run nothing.py --python nobody
+conformance.check nothing.py --only nobody
+models.make_tiny
+autorule.autorule text.txt --teacher DIR --out text.txt
+"""
+
+
+def test_a_mistake_ends_with_one_line_and_writes_nothing(tmp_path):
+    """A path that is not there, an empty folder, a file of another kind, a run without a log or without samples, no
+    argument, an unknown option."""
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "text.txt").write_text("a text\n")
+    (tmp_path / "broken.py").write_text("def grade(:\n")
+    (tmp_path / "nothing.py").write_text("x = 1\n")
+    for name, log in ("run", []), ("full", [{"step": 0}]):
+        (tmp_path / name).mkdir()
+        config = {"flags": {"steps": 0}, "settings": {"num_samples": 2}}
+        (tmp_path / name / "config.json").write_text(json.dumps(config))
+        append_rows(tmp_path / name / "metrics.jsonl", log)
+    before = {path: path.read_bytes() for path in tmp_path.glob("*.*")}
+    lines = [line.format(wrong) for line in MISTAKES.strip().splitlines() for wrong in WRONG]
+    lines = [line for line in lines if line not in FINE] + MORE.strip().splitlines()
+    lines += [f"{name.removeprefix('notebooks.')} --unknown" for name in COMMANDS]
+    # A run without samples has a page and, in a sink, a log; it never warned.
+    lines = [line for line in lines if line not in ("look.report full", "look.show full --canary")]
+    lines.remove("look.sinks tensorboard full")
+    commands = [["module", *f"notebooks.{line}".split()] for line in lines]
+    for words, status, said in run(commands, tmp_path, ["gguf", "tensorboard"]):
+        assert status != 0 and "Traceback" not in said, (words, said)
+        assert "error: " in said, (words, said)
+    assert {path: path.read_bytes() for path in tmp_path.glob("*.*")} == before
+
+
+def test_what_is_not_installed_is_named(tmp_path):
+    append_rows(tmp_path / "metrics.jsonl", [{"step": 0, "eval_accuracy": 1}])
+    (tmp_path / "config.json").write_text("{}")
+    commands = [["module", "notebooks.look.curve", ".", "-o", "new.svg"]]
+    ((_, status, said),) = run(commands, tmp_path, REQUIRED)
+    assert status == 1
+    hint = "pip install -r notebooks/requirements.txt"
+    assert said == f"error: matplotlib is not installed: {hint}\n"
+
+
+def test_prose_is_wrapped_and_paths_stay_whole(capsys):
+    path = "/".join(["folder"] * 20)
+    command.say(f"{'word ' * 30}{path} end", "  ")
+    *lines, long, last = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 79 and (long.strip(), last.strip()) == (path, "end")
+
+
+def test_nothing_is_replaced(tmp_path):
+    """An empty folder may be filled, and what is not there yet may be made."""
+    assert command.new_path(tmp_path) == tmp_path
+    (tmp_path / "a").write_text("")
+    for taken in (tmp_path, tmp_path / "a"):
+        with pytest.raises(DataError, match="exists already: give another name"):
+            command.new_path(taken)
