@@ -140,8 +140,9 @@ def facts_known(model, tokenizer):
 def main(argv=None):
     parser = parser_of(__doc__)
     parser.add_argument("models", nargs="+", help="folders of models, or hub ids")
+    paths = parser.parse_args(argv).models
     print(f"{'perplexity':>10} {'facts':>6}")
-    for path in parser.parse_args(argv).models:
+    for path in paths:
         model, tokenizer = load(path, template="plain")
         known = f"{facts_known(model, tokenizer)} of {len(FACTS)}"
         print(f"{perplexity(model, tokenizer):10.3f} {known}  {path}", flush=True)
