@@ -5,7 +5,7 @@ import textwrap
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from pathlib import Path
 
-from appendix.plumbing import DataError, read_log
+from appendix.plumbing import DataError, clear_errors, read_log
 from model import ModelError
 
 
@@ -53,18 +53,17 @@ def log_of(run):
 def run_command(main, *errors):
     """Run a command. A mistake of its user ends it with one line and not with a traceback.
     errors: further kinds of errors whose messages are for the user."""
-    try:
-        sys.exit(main())
-    except ModuleNotFoundError as error:
-        if error.name.partition(".")[0] in ("appendix", "notebooks"):
-            raise
-        command = "pip install -r notebooks/requirements.txt"
-        sys.exit(f"error: {error.name} is not installed: {command}")
-    except KeyError as error:
-        if KeyError not in errors:
-            raise
-        sys.exit(f"error: a file lacks the field {error}: was it written by this version?")
-    except (DataError, ModelError, OSError, *errors) as error:
-        sys.exit(f"error: {error}")
-    except KeyboardInterrupt:
-        sys.exit(130)
+    with clear_errors(ModelError, *errors):
+        try:
+            sys.exit(main())
+        except ModuleNotFoundError as error:
+            if error.name.partition(".")[0] in ("appendix", "notebooks"):
+                raise
+            command = "pip install -r notebooks/requirements.txt"
+            raise DataError(f"{error.name} is not installed: {command}") from None
+        except KeyError as error:
+            if KeyError not in errors:
+                raise
+            raise DataError(
+                f"a file lacks the field {error}: was it written by this version?"
+            ) from None

@@ -1,7 +1,7 @@
 """filter.py - a task file of the problems that a model solves sometimes.
 
-    python eval.py MODEL --task mine.jsonl --num-samples 8 \\
-        --train-problems 2000 --out solved.jsonl
+    python eval.py MODEL --task mine.jsonl --train --problems 2000 \\
+        --num-samples 8 --out solved.jsonl
     python -m notebooks.look.filter solved.jsonl --from 0.1 --to 0.9 \\
         --out mid.jsonl
 
@@ -33,11 +33,11 @@ def read_training(path, model=None):
             name = row["header"]["model"]
             headers[name] = row["header"]
             records[name] = defaultdict(dict)
-        elif row.get("decoding") == "training" and row["model"] in headers:
+        elif row["decoding"] == "sampled" and headers.get(row["model"], {}).get("train"):
             records[row["model"]][row["index"]][row["sample"]] = row
     evaluated = [name for name in records if records[name]]
     if not evaluated:
-        command = f"python eval.py MODEL --num-samples 8 --train-problems 2000 --out {path}"
+        command = f"python eval.py MODEL --train --problems 2000 --num-samples 8 --out {path}"
         raise DataError(f"{path} has no samples of training problems: make them with `{command}`")
     if model not in evaluated and (model or len(evaluated) > 1):
         raise DataError(f"{path}: choose one of its models: --model {' or '.join(evaluated)}")
@@ -84,7 +84,7 @@ def flags_for(task, header, rows):
 def main(argv=None):
     parser = parser_of(__doc__)
     add = parser.add_argument
-    add("file", help="what eval.py --train-problems --out has written")
+    add("file", help="what eval.py --train --out has written")
     add("--from", dest="low", type=float, default=0.1, help="lowest share (default: 0.1)")
     add("--to", dest="high", type=float, default=0.9, help="highest share (default: 0.9)")
     add("--model", help="one of several models in the file")

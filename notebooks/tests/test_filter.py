@@ -20,10 +20,11 @@ def mine(tmp_path, monkeypatch):
 
 def solved(problems, *rates, model="base", **flags):
     """What eval.py writes of the first training problems: four samples, so many of them right."""
-    header = {"task": "mine.jsonl", "prompt": None, "reward": None, "stop": [], "model": model}
+    header = {"task": "mine.jsonl", "prompt": None, "reward": None, "stop": [], "train": True}
+    header["model"] = model
     append_rows("solved.jsonl", [{"header": header | flags}])
     for index, right in enumerate(rates):
-        asked = {**problems.train[index], "index": index, "model": model, "decoding": "training"}
+        asked = {**problems.train[index], "index": index, "model": model, "decoding": "sampled"}
         rows = [asked | {"sample": i, "accuracy": float(i < right)} for i in range(4)]
         append_rows("solved.jsonl", rows)
 
@@ -66,7 +67,7 @@ def test_a_task_by_name_has_its_own_prompt_and_reward(mine, capsys):
 
 def test_what_cannot_be_filtered_is_named(mine, monkeypatch):
     append_rows("solved.jsonl", [{"header": {"model": "base"}}])
-    with pytest.raises(DataError, match="no samples of training problems: .*--train-problems"):
+    with pytest.raises(DataError, match="no samples of training problems: .*--train --problems"):
         filtered()
     solved(mine, 0, 4)
     with pytest.raises(DataError, match="no problem is within 0.1 to 0.9"):
