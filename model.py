@@ -152,9 +152,9 @@ def rope_tables(positions, config, dtype):
     frequencies = config.rope_theta ** -(
         torch.arange(0, config.head_dim, 2, device=positions.device) / config.head_dim
     )
-    angles = positions[..., None, :, None].float() * frequencies
-    cos, sin = angles.cos(), angles.sin()
-    return torch.cat((cos, cos), dim=-1).to(dtype), torch.cat((-sin, sin), dim=-1).to(dtype)
+    both = torch.cat((-frequencies, frequencies))  # cos(-a) = cos a, and sin(-a) = -sin a
+    angles = positions[..., None, :, None].float() * both
+    return angles.cos().to(dtype), angles.sin().to(dtype)
 
 
 def apply_rope(x, cos, sin):
