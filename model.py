@@ -236,7 +236,7 @@ class Attention(nn.Module):
         v = self.v_proj(x).view(heads).transpose(1, 2)  # (B, K, T, D)
         q = apply_rope(q, *rope)
         k = apply_rope(k, *rope)
-        if cache is not None:
+        if cache:
             k, v = cache.write(self.layer, k, v, positions)  # (B, K, S, D)
         group = self.H // self.K  # query heads per key/value head
         if T == 1:
@@ -307,7 +307,7 @@ class Qwen3(nn.Module):
         B, T = ids.shape
         if positions is None:
             positions = torch.arange(T, device=ids.device).expand(B, T)
-        if cache is not None and cache.used > 0:
+        if cache and cache.used > 0:
             positions = positions + cache.lengths[:, None]  # (B, T)
             slots = torch.arange(cache.used + T, device=ids.device)
             future = slots > positions[:, None, :, None]  # (B, 1, T, used + T)
@@ -316,12 +316,12 @@ class Qwen3(nn.Module):
         x = self.model.embed_tokens(ids)  # (B, T, C)
         rope = rope_tables(positions, self.config, x.dtype)  # two of (B, 1, T, D)
         for block in self.model.layers:
-            if cache is not None:
+            if cache:
                 block = block.forward  # FSDP's hooks would gather each block anew for every token
             elif self.checkpoint_blocks:
                 block = partial(checkpoint, block, use_reentrant=False, preserve_rng_state=False)
             x = block(x, rope, positions, mask, cache)
-        if cache is not None:
+        if cache:
             cache.lengths = cache.lengths + T
             cache.used += T
         x = self.model.norm(x)
