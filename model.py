@@ -312,7 +312,7 @@ class Qwen3(nn.Module):
             slots = torch.arange(cache.used + T, device=ids.device)
             future = slots > positions[:, None, :, None]  # (B, 1, T, used + T)
             # -inf hides a slot. SDPA would convert a boolean mask in every layer, so this is float.
-            mask = torch.zeros_like(future, dtype=cache.k[0].dtype).masked_fill(future, -torch.inf)
+            mask = cache.k[0].new_zeros(future.shape).masked_fill(future, -torch.inf)
         x = self.model.embed_tokens(ids)  # (B, T, C)
         rope = rope_tables(positions, self.config, x.dtype)  # two of (B, 1, T, D)
         for block in self.model.layers:
@@ -324,9 +324,8 @@ class Qwen3(nn.Module):
         if cache:
             cache.lengths = cache.lengths + T
             cache.used += T
-        x = self.model.norm(x)
         weight = (self.lm_head or self.model.embed_tokens).weight
-        return head(x, weight)
+        return head(self.model.norm(x), weight)
 
     def next_logits(self, ids, cache, last):
         """Run the model on ids (B, T), which continue the rows of the cache. Returns the logits
