@@ -265,10 +265,13 @@ class Block(nn.Module):
         self.input_layernorm = RMSNorm(C, config.rms_norm_eps)
         self.self_attn = Attention(config, layer)
         self.post_attention_layernorm = RMSNorm(C, config.rms_norm_eps)
-        self.mlp = nn.ModuleDict()
-        self.mlp.gate_proj = nn.Linear(C, width, bias=False)
-        self.mlp.up_proj = nn.Linear(C, width, bias=False)
-        self.mlp.down_proj = nn.Linear(width, C, bias=False)
+        self.mlp = nn.ModuleDict(
+            {
+                "gate_proj": nn.Linear(C, width, bias=False),
+                "up_proj": nn.Linear(C, width, bias=False),
+                "down_proj": nn.Linear(width, C, bias=False),
+            }
+        )
 
     def forward(self, x, rope, positions, mask, cache):
         x = x + self.self_attn(self.input_layernorm(x), rope, positions, mask, cache)
@@ -286,11 +289,15 @@ class Qwen3(nn.Module):
         self.checkpoint_blocks = False  # True: store only block inputs, recompute in backward
         V = config.vocab_size
         C = config.hidden_size
-        self.model = nn.ModuleDict()
-        # _weight: nn.Embedding's own initialisation would import the compiler on the meta device.
-        self.model.embed_tokens = nn.Embedding(V, C, _weight=torch.randn(V, C))
-        self.model.layers = nn.ModuleList(Block(config, i) for i in range(config.num_hidden_layers))
-        self.model.norm = RMSNorm(C, config.rms_norm_eps)
+        self.model = nn.ModuleDict(
+            {
+                # _weight: nn.Embedding's own initialisation would import the compiler on the meta
+                # device.
+                "embed_tokens": nn.Embedding(V, C, _weight=torch.randn(V, C)),
+                "layers": nn.ModuleList(Block(config, i) for i in range(config.num_hidden_layers)),
+                "norm": RMSNorm(C, config.rms_norm_eps),
+            }
+        )
         self.lm_head = None if config.tie_word_embeddings else nn.Linear(C, V, bias=False)
 
     def forward(self, ids, cache=None, head=F.linear, positions=None, mask=None):
