@@ -152,8 +152,8 @@ def rope_tables(positions, config, dtype):
     frequencies = config.rope_theta ** -(
         torch.arange(0, config.head_dim, 2, device=positions.device) / config.head_dim
     )
-    both = torch.cat((-frequencies, frequencies))  # cos(-a) = cos a, and sin(-a) = -sin a
-    angles = positions[..., None, :, None].float() * both
+    # cos(-a) = cos a, and sin(-a) = -sin a
+    angles = positions[..., None, :, None].float() * torch.cat((-frequencies, frequencies))
     return angles.cos().to(dtype), angles.sin().to(dtype)
 
 
@@ -249,8 +249,7 @@ class Attention(nn.Module):
             k = k.repeat_interleave(group, 1)  # (B, H, S, D)
             v = v.repeat_interleave(group, 1)
         # subtle: SDPA aligns is_causal to the first key, which would be wrong for one new token.
-        causal = mask is None and T > 1
-        y = F.scaled_dot_product_attention(q, k, v, mask, is_causal=causal)
+        y = F.scaled_dot_product_attention(q, k, v, mask, is_causal=mask is None and T > 1)
         y = y.reshape(B, self.H, T, self.D).transpose(1, 2)  # (B, T, H, D)
         return self.o_proj(y.flatten(2))
 
