@@ -120,7 +120,6 @@ def _with_defaults(raw):
     given = {name: value for name, value in raw.items() if value is not None}
     rope = given.get("rope_scaling") or given.get("rope_parameters", {})  # old name, new name
     return {
-        "model_type": None,
         "tie_word_embeddings": False,
         "head_dim": given.get("hidden_size", 0) // given.get("num_attention_heads", 1),
         "rope_theta": 1e4,
@@ -384,7 +383,7 @@ def load(name_or_dir, device="cpu", dtype=torch.float32, template=None, sharder=
     copies = {"lm_head.weight"} - set(parameters)  # a tied model's head only repeats the embedding
     weights = {}
     for name, tensor in _read_tensors(directory, copies):
-        tensor = tensor.to(device=device, dtype=dtype)
+        tensor = tensor.to(device, dtype)
         if sharder and name in parameters:
             tensor = sharder.cut(tensor, parameters[name])
         weights[name] = tensor
@@ -456,7 +455,7 @@ def save(model, tokenizer, directory):
     config = {
         **asdict(model.config),
         "architectures": [f"{model.config.model_type.capitalize()}ForCausalLM"],
-        "torch_dtype": str(next(iter(weights.values())).dtype).removeprefix("torch."),
+        "torch_dtype": str(model.model.embed_tokens.weight.dtype).removeprefix("torch."),
         "pad_token_id": model.config.eos_token_id[0],
     }
     new = directory.with_name(directory.name + ".partial")
@@ -565,8 +564,8 @@ class Tokenizer:
         return [i for i in range(self.num_tokens) if ends.intersection(self.decode([i], False))]
 
     def save(self, directory):
-        self.backend.save(str(Path(directory) / "tokenizer.json"))
-        (Path(directory) / "tokenizer_config.json").write_text(json.dumps(self.config, indent=2))
+        self.backend.save(str(directory / "tokenizer.json"))
+        (directory / "tokenizer_config.json").write_text(json.dumps(self.config, indent=2))
 
 
 def check_prompts(model, tokenizer, task, problems, max_new_tokens):
