@@ -113,23 +113,26 @@ class Rollouts:
     mask: torch.Tensor  # (B, T-1) 1.0 where ids[:, 1:] is trained: the policy's own tokens
     num_samples: int  # G
 
+    @property
+    def ends(self):
+        """(B,) tokens in the prompt and the completion together."""
+        return self.prompt_lengths + self.lengths
+
     def completions(self, rows=slice(None)):
         """Return the token ids of each completion, with stop tokens and environment replies."""
-        all_ids = self.ids[rows].tolist()
-        starts = self.prompt_lengths[rows].tolist()
-        lengths = self.lengths[rows].tolist()
-        return [ids[i : i + length] for ids, i, length in zip(all_ids, starts, lengths)]
+        columns = (self.ids, self.prompt_lengths, self.ends)
+        columns = [column[rows].tolist() for column in columns]
+        return [ids[start:end] for ids, start, end in zip(*columns)]
 
     def append(self, rows, token, logp, stop_ids):
         """Append a sampled token and its log-prob, token and logp (A,), to each of these A rows.
         Rows that have finished stay as they are."""
         running = ~self.finished[rows]  # (A,)
-        length = self.lengths[rows]
-        column = self.prompt_lengths[rows] + length
+        column = self.ends[rows]
         self.ids[rows, column] = token.where(running, 0)
         self.logp[rows, column - 1] = logp.where(running, 0)  # logp[:, t] belongs to ids[:, t+1]
         self.mask[rows, column - 1] = running.float()
-        self.lengths[rows] = length + running
+        self.lengths[rows] += running
         # torch.isin would do the same, but it waits for the GPU.
         self.finished[rows] |= (token[:, None] == stop_ids).any(1)
 
@@ -234,7 +237,7 @@ def sample(
         else:
             logits = model.next_logits(token[:, None], cache, (slice(None), -1))
     # Cut off the columns on the right that no completion uses.
-    T = int((rollouts.prompt_lengths + rollouts.lengths).max())
+    T = int(rollouts.ends.max())
     logp = rollouts.logp[:, : T - 1]
     mask = rollouts.mask[:, : T - 1]
     return replace(rollouts, ids=rollouts.ids[:, :T], logp=logp, mask=mask)
@@ -494,7 +497,7 @@ def padded_rows(rollouts, keep, max_tokens):
 
     The longest come first: rows of similar length need little padding, and if memory is too small,
     the first forward pass shows it."""
-    ends = rollouts.prompt_lengths + rollouts.lengths
+    ends = rollouts.ends
     rows = keep.to(ends.device).nonzero().flatten()
     rows = rows[ends[rows].argsort(descending=True, stable=True)]
     while len(rows) > 0:

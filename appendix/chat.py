@@ -212,7 +212,7 @@ def write_replies(rollouts, rows, reply, limit):
     replies = reply(numbers, rollouts.completions(asking))
     for row, new in zip(numbers, replies, strict=True):
         rollouts.finished[row] = new is END
-        start = int(rollouts.prompt_lengths[row] + rollouts.lengths[row])
+        start = int(rollouts.ends[row])
         new = torch.tensor(new or [], dtype=torch.long)[: limit - int(rollouts.lengths[row])]
         rollouts.ids[row, start : start + len(new)] = new.to(rollouts.ids.device)
         rollouts.lengths[row] += len(new)
@@ -222,7 +222,7 @@ def read_replies(model, cache, rollouts, rows):
     """Run the model on the token that each of these A rows has sampled and the reply after it.
     Returns logits (A, V). Every row reads W tokens, as many as the longest reply needs. A row with
     a shorter reply reads some tokens again that are already in the cache."""
-    ends = rollouts.prompt_lengths[rows] + rollouts.lengths[rows]  # (A,)
+    ends = rollouts.ends[rows]  # (A,)
     W = int((ends - cache.lengths).max())
     begin = (ends - W).clamp(min=0)  # (A,)
     columns = begin[:, None] + torch.arange(W, device=ends.device)  # (A, W)
