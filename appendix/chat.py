@@ -214,7 +214,7 @@ def write_replies(rollouts, rows, reply, limit):
         rollouts.finished[row] = new is END
         start = int(rollouts.ends[row])
         new = torch.tensor(new or [], dtype=torch.long)[: limit - int(rollouts.lengths[row])]
-        rollouts.ids[row, start : start + len(new)] = new.to(rollouts.ids.device)
+        rollouts.ids[row, start : start + len(new)] = new
         rollouts.lengths[row] += len(new)
 
 
