@@ -319,16 +319,19 @@ def roll_out(
         reply = None
         if task.stops or task.turns:
             reply = Turns(tokenizer, task, row_problems[rows], eos)
-        how = {
-            "num_samples": num_samples,
-            "max_new_tokens": limit,
-            "temperature": temperature,
-            "stop_ids": eos + tokenizer.tokens_that_end(task.stops),
-            "uniforms": row_uniforms(streams[rows], limit, settings.seed),
-            "reply": reply,
-        }
         with oom_hint("sample_tokens"):
-            sampled = method.roll_out(model, tokenizer, prompts[start:end], training, **how)
+            sampled = method.roll_out(
+                model,
+                tokenizer,
+                prompts[start:end],
+                training,
+                num_samples=num_samples,
+                max_new_tokens=limit,
+                temperature=temperature,
+                stop_ids=eos + tokenizer.tokens_that_end(task.stops),
+                uniforms=row_uniforms(streams[rows], limit, settings.seed),
+                reply=reply,
+            )
         check_rollouts(method, sampled, len(row_problems[rows]), reply)
         pieces.append(sampled)
     rollouts = Rollouts.join(pieces)
