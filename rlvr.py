@@ -558,9 +558,10 @@ def log_probs_of(model, micro, ids, mask, temperature):
 def token_logprobs(model, ids, temperature=1.0, mask=None):
     """Return log pi(ids[:, t+1] | ids[:, :t+1]) for every t: (B, T) -> (B, T-1).
     Where mask (B, T-1) is 0, no logits are computed, and the result is 0."""
-    trained = torch.ones_like(ids[:, 1:], dtype=torch.bool) if mask is None else mask > 0
-    micro = MicroBatch(ids[:, :-1], trained, torch.arange(len(ids)))
-    return log_probs_of(model, micro, ids, trained, temperature)[0]
+    if mask is None:
+        mask = torch.ones_like(ids[:, 1:])
+    micro = MicroBatch(ids[:, :-1], mask > 0, torch.arange(len(ids)))
+    return log_probs_of(model, micro, ids, mask, temperature)[0]
 
 
 def loss_weights(mask, norm="token", max_new_tokens=1):
