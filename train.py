@@ -354,8 +354,8 @@ def cast_weights(dtype, model):
     matmul. In return, sampler and update disagree a little more (the log's mismatch)."""
     whole = {param: param.data for param in model.parameters()}
     try:
-        for param, data in whole.items():
-            param.data = data.to(dtype)  # may run out of memory
+        for param in whole:
+            param.data = param.data.to(dtype)  # may run out of memory
         yield
     finally:
         for param, data in whole.items():
