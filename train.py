@@ -219,10 +219,10 @@ def means_over_tokens(sums, mask):
     """Add up the sums of all processes and divide them by the number of trained tokens. The loss
     stays a sum. mask: the mask of the rows that the layout was given."""
     sums = {name: float(all_sum(value)) for name, value in sums.items()}
-    tokens = max(1.0, sums.pop("tokens"))
-    if tokens != max(1, int(mask.sum())):
+    tokens = sums.pop("tokens")
+    if tokens != int(mask.sum()):
         raise ModelError("the method's layout left out tokens, or gave some twice")
-    return {name: value / tokens for name, value in sums.items()} | {"loss": sums["loss"]}
+    return {name: value / max(1.0, tokens) for name, value in sums.items()} | {"loss": sums["loss"]}
 
 
 def step_optimizer(run, step, loss):
