@@ -565,9 +565,8 @@ def load_checkpoint(run):
     paths = sorted(run.folder.glob("checkpoints/step_??????"), reverse=True)
     for path in paths:
         try:
-            hashes = hashes_of(path.iterdir())
-            hashes.pop("hashes.json", None)
-            if hashes != _read_json(path / "hashes.json"):
+            hashes = _read_json(path / "hashes.json")
+            if hashes_of(path / name for name in hashes) != hashes:
                 raise ValueError("its files have changed since they were written")
             progress = _read_json(path / "progress.json")
             state = state_of(run)
