@@ -577,9 +577,9 @@ def load_checkpoint(run):
         set_state_dict(run.model, run.optimizer, **state)
         run.step = run.saved = int(path.name.removeprefix("step_"))
         run.memory = progress["memory"]
-        settings = run.method.settings
-        kept = {**progress["settings"], "sample_tokens": settings.sample_tokens}
-        run.method.settings = replace(settings, **kept)  # after_step may have changed them
+        kept = progress["settings"]  # after_step may have changed them
+        kept.pop("sample_tokens")  # has been measured anew
+        run.method.settings = replace(run.method.settings, **kept)
         run.method.load_state(progress["method"])
         return
     if paths or max(read_log(run.folder), default=0) > run.flags.save_every:
