@@ -541,8 +541,7 @@ def save_checkpoint(run):
         dcp.save(state_of(run), checkpoint_id=partial, no_dist=WORLD == 1)
         if RANK == 0:
             (partial / "progress.json").write_text(run.progress)
-            hashes = json.dumps(hashes_of(partial.iterdir()))
-            (partial / "hashes.json").write_text(hashes)
+            (partial / "hashes.json").write_text(json.dumps(hashes_of(partial.iterdir())))
             shutil.rmtree(path, ignore_errors=True)  # an unreadable checkpoint of the same step
             partial.rename(path)
             for old in sorted(folder.glob("step_??????"))[:-2]:  # keep the last two
@@ -775,9 +774,7 @@ class Flags(TrainFlags):
 
 
 # Flags that may differ when a run is resumed.
-MAY_CHANGE_ON_RESUME = set(
-    "model sample_tokens micro_batch_tokens steps device fsdp runs name".split()
-)
+MAY_CHANGE_ON_RESUME = "model sample_tokens micro_batch_tokens steps device fsdp runs name".split()
 
 
 ABOUT = """Train a model with verifiable rewards (GRPO). Without flags, on a laptop a
@@ -824,7 +821,7 @@ def defaults_for(known, settings):
         laptop = task == "arithmetic" or task is None and device != "cuda"
         if device == "cpu" and not laptop:
             raise ValueError("give a --model: on a CPU only arithmetic has a default model")
-        tiny = Path(__file__).parent / "notebooks" / "tiny"
+        tiny = Path(__file__).parent / "notebooks/tiny"
         model = str(tiny) if laptop else "Qwen/Qwen3-0.6B-Base"
     column = int(not is_tiny(model))
     values = {name: pair[column] for name, pair in DEFAULTS.items()}
