@@ -164,15 +164,14 @@ def roll_out_all(run, problems, num_samples, temperature, stream, training=True)
     mine = torch.arange(len(problems)).tensor_split(WORLD)[RANK].tolist()
     # The random numbers of a row depend on its place in the whole batch, not on its process.
     streams = [f"{stream} {i * num_samples + g}" for i in mine for g in range(num_samples)]
-    my_problems = [problems[i] for i in mine]
+    share = [problems[i] for i in mine]
     how = (num_samples, temperature, streams, training)
     batches = []
     error = None
     with unsharded(run.model), cast_weights(run.dtype, run.model):
         try:
             if mine:  # with more processes than problems, some have none
-                batch = roll_out(run.method, run.model, run.tokenizer, run.task, my_problems, *how)
-                batches.append(batch)
+                batches = [roll_out(run.method, run.model, run.tokenizer, run.task, share, *how)]
         except Exception as failure:
             error = failure
     if error and WORLD == 1:
@@ -204,8 +203,7 @@ def update(run, batch, advantages, old_logp=None):
     room = min(run.flags.micro_batch_tokens, per_rank * rollouts.ids.size(1))
     micros = equal_share(run.method.layout(rollouts, keep, room) or [])
     half = run.dtype == torch.bfloat16 and not run.flags.fsdp  # FSDP casts by itself
-    computing = torch.autocast(run.flags.device, run.dtype, enabled=half)
-    with computing, oom_hint("micro_batch_tokens"):
+    with torch.autocast(run.flags.device, run.dtype, enabled=half), oom_hint("micro_batch_tokens"):
         sums, logp = update_gradients(run.model, rollouts, advantages, run.method, micros, old_logp)
     stats = means_over_tokens(sums, rollouts.mask[keep])
     stats["trained"] = trained
@@ -624,7 +622,7 @@ def batch_metrics(batch):
     is solved (most completions are right) or hopeless."""
     names = sorted({name for part in batch.parts for name in part})
     row = {name: statistics.fmean(part.get(name, 0.0) for part in batch.parts) for name in names}
-    right = batch.accuracy.float().mean(1)  # (P,)
+    right = batch.accuracy.mean(1)  # (P,)
     mixed = batch.rewards.amax(1) > batch.rewards.amin(1)  # (P,)
     values = {
         "reward": batch.rewards,
