@@ -606,7 +606,7 @@ IDLE = 10  # after so many steps without a mixed group, the run says so
 def log_row(run, row):
     if RANK == 0:
         append_rows(run.folder / "metrics.jsonl", [row])
-    if row.get("seconds", 0) > 1 or row["step"] % 5 == 0 or "eval_accuracy" in row:
+    if row["step"] % 5 == 0 or "eval_accuracy" in row or row["seconds"] > 1:
         print(f"{row['step']:4}", *(cell(row.get(key), title) for key, title in COLUMNS.items()))
     run.idle = 0 if row.get("mixed", 1) else run.idle + 1
     if run.idle == IDLE:
