@@ -119,7 +119,7 @@ def train_rlvr(run):
             "update_seconds": updated_at - sampled_at,
         }
         try:
-            if is_evaluated(run):
+            if is_due(run, flags.eval_every):
                 row |= evaluate_both(run)
         finally:  # an evaluation may find too little memory, but the step has been made
             row["seconds"] = time.perf_counter() - began
@@ -235,8 +235,8 @@ def step_optimizer(run, step, loss):
     return norm
 
 
-def is_evaluated(run):
-    return run.step % run.flags.eval_every == 0 or run.step == run.flags.steps
+def is_due(run, every):
+    return run.step % every == 0 or run.step == run.flags.steps
 
 
 def evaluate_both(run):
@@ -287,7 +287,7 @@ def finish_step(run, row, batch, advantages):
         raise Stopped("error: the verifier failed on every completion; see the warnings")
     if any(gather([run.stopping])):  # after Ctrl-C in any process
         raise Stopped("stopped")
-    if run.step % run.flags.save_every == 0 or run.step == run.flags.steps:
+    if is_due(run, run.flags.save_every):
         save_checkpoint(run)
 
 
@@ -887,7 +887,7 @@ def start(run):
     if run.step > 0:
         print(f"resuming {run.folder} after step {run.step} of {flags.steps}")
         row = read_log(run.folder).get(run.step, {"eval_accuracy": None})
-    if is_evaluated(run) and "eval_accuracy" not in row:
+    if is_due(run, flags.eval_every) and "eval_accuracy" not in row:
         row |= evaluate_both(run)
         for name in ("reward", "accuracy", "truncated"):
             row.setdefault(name, row[f"eval_sampled_{name}"])
