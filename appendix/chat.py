@@ -170,7 +170,7 @@ class Turns:
     def after(self, row, ids):
         """Return what follows these ids, the row's completion so far: ids, GO_ON or END."""
         stopped = ids[-1] in self.eos
-        end = len(ids) - 1 if stopped else len(ids)
+        end = len(ids) - stopped  # without the stop token
         said = ids[self.begins[row] : end]
         text = self.tokenizer.decode(said, skip_special_tokens=False)
         if not stopped and not any(stop in text for stop in self.task.stops):
@@ -213,7 +213,7 @@ def write_replies(rollouts, rows, reply, limit):
     for row, new in zip(numbers, replies, strict=True):
         rollouts.finished[row] = new is END
         start = int(rollouts.ends[row])
-        new = torch.tensor(new or [], dtype=torch.long)[: limit - int(rollouts.lengths[row])]
+        new = torch.tensor(new or [])[: limit - int(rollouts.lengths[row])]
         rollouts.ids[row, start : start + len(new)] = new
         rollouts.lengths[row] += len(new)
 
