@@ -143,7 +143,7 @@ class Rollouts:
         for name in ("ids", "prompt_lengths", "lengths", "finished", "logp", "mask"):
             rows = [row for one in several for row in getattr(one, name)]
             joined = pad_sequence(rows, True) if rows[0].ndim else torch.stack(rows)
-            columns[name] = joined.to(device=device)
+            columns[name] = joined.to(device)
         return replace(several[0], **columns)
 
 
@@ -154,7 +154,7 @@ def row_uniforms(streams, length, seed):
     table = torch.empty(len(streams), length)
     for stream, uniforms in zip(streams, table):
         digest = hashlib.blake2b(f"{seed} {stream}".encode(), digest_size=7).digest()
-        generator = torch.Generator().manual_seed(int.from_bytes(digest, "big"))
+        generator = torch.Generator().manual_seed(int.from_bytes(digest))
         uniforms.uniform_(generator=generator)
     return table
 
@@ -204,7 +204,7 @@ def sample(
     device = model.device
     if stop_ids is None:
         stop_ids = model.config.eos_token_id
-    stop_ids = torch.tensor([*stop_ids], dtype=torch.long, device=device)
+    stop_ids = torch.tensor(stop_ids, dtype=torch.long, device=device)
     if uniforms is None:
         uniforms = torch.rand(len(prompts) * num_samples, max_new_tokens)
     uniforms = uniforms.to(device)
@@ -530,8 +530,7 @@ def trained_logprobs(model, micro, targets, temperature=1.0):
             checkpoint(chunk_logprobs, states, weight, ids, V, temperature, use_reentrant=False)
             for states, ids in chunks
         ]
-        logps, entropies = zip(*results)
-        return torch.cat(logps), torch.cat(entropies)
+        return [torch.cat(values) for values in zip(*results)]
 
     return model(micro.ids, head=head, positions=micro.positions, mask=micro.mask)
 
