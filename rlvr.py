@@ -339,9 +339,10 @@ def roll_out(
     began = time.perf_counter()
     rewards, parts = score(rollouts, texts, row_problems, task.reward)
     seconds = time.perf_counter() - began
+    turns = []
     if task.turns:
         close_environments(row_problems)
-    turns = [row["turns"] for row in row_problems] if task.turns else []
+        turns = [row["turns"] for row in row_problems]
     return Batch(problems, rollouts, texts, rewards, parts, turns, seconds)
 
 
