@@ -9,6 +9,8 @@ letters mean the same as in rlvr.py.
 import json
 import re
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property, partial
 
 import torch
@@ -39,15 +41,14 @@ def fail(message):
     raise TemplateError(message)
 
 
+@dataclass
 class Chat:
     """A model's chat template. It turns messages into text in the format that the model was trained
     on, and the text into token ids. Every method may raise ModelError if the template fails."""
 
-    def __init__(self, config, special, encode):
-        """config: from tokenizer_config.json; special: {special token: id}; encode: text -> ids."""
-        self.config = config
-        self.special = special
-        self.encode = encode
+    config: dict  # from tokenizer_config.json
+    special: dict  # {special token: id}
+    encode: Callable  # text -> ids
 
     def first_turn(self, text, thinking=True):
         """Return the ids of a user's message and of the start of the assistant's turn."""
