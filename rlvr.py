@@ -140,7 +140,7 @@ class Rollouts:
     def join(several, device=None):
         """Stack the rows of several Rollouts, padded to the widest."""
         columns = {}
-        for name in ("ids", "prompt_lengths", "lengths", "finished", "logp", "mask"):
+        for name in "ids prompt_lengths lengths finished logp mask".split():
             rows = [row for one in several for row in getattr(one, name)]
             joined = pad_sequence(rows, True) if rows[0].ndim else torch.stack(rows)
             columns[name] = joined.to(device)

@@ -446,7 +446,7 @@ def gather_batches(batches, device):
     whole = batches[0]
     whole.rollouts = Rollouts.join([one.rollouts for one in batches], device)
     whole.rewards = torch.cat([one.rewards for one in batches])
-    for name in ("problems", "texts", "parts", "turns"):
+    for name in "problems texts parts turns".split():
         setattr(whole, name, [item for one in batches for item in getattr(one, name)])
     return whole
 

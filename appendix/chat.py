@@ -118,7 +118,7 @@ class Chat:
             "tools": None,
             "documents": None,
         }
-        for name in ("bos_token", "eos_token", "pad_token", "unk_token"):
+        for name in "bos_token eos_token pad_token unk_token".split():
             token = self.config.get(name) or ""
             environment.globals[name] = token if isinstance(token, str) else token["content"]
         return environment.from_string(source)
