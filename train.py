@@ -23,7 +23,7 @@ import tempfile
 import time
 import warnings
 import zlib
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -822,10 +822,12 @@ def defaults_for(known, settings):
         tiny = Path(__file__).parent / "notebooks/tiny"
         model = str(tiny) if laptop else "Qwen/Qwen3-0.6B-Base"
     column = int(not is_tiny(model))
-    values = {name: pair[column] for name, pair in DEFAULTS.items()}
-    for f in fields(settings):  # the method's own defaults take precedence
-        if f.default != getattr(GRPO.Settings, f.name, None):
-            values.pop(f.name, None)
+    values = {
+        name: pair[column]
+        for name, pair in DEFAULTS.items()
+        # The method's own defaults take precedence.
+        if getattr(settings, name, None) == getattr(GRPO.Settings, name, None)
+    }
     name = Path((task or values["task"]).partition(".py:")[0]).stem
     name = f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
     return {**values, "model": model, "device": "cpu" if column == 0 else device, "name": name}
