@@ -113,6 +113,7 @@ def train_rlvr(run):
         row = {
             **stats,
             **batch_metrics(batch),
+            "verify_seconds": batch.verify_seconds,
             "step": step,
             "lr": lr,
             "sample_seconds": sampled_at - began,
@@ -632,8 +633,7 @@ def batch_metrics(batch):
         "solved": ~mixed & (right > 0.5),
         "hopeless": ~mixed & (right <= 0.5),
     }
-    row |= {name: value.float().mean().item() for name, value in values.items()}
-    return row | {"verify_seconds": batch.verify_seconds}
+    return row | {name: value.float().mean().item() for name, value in values.items()}
 
 
 def preflight(run):
