@@ -238,9 +238,10 @@ def sample(
             logits = model.next_logits(token[:, None], cache, (slice(None), -1))
     # Cut off the columns on the right that no completion uses.
     T = int(rollouts.ends.max())
-    logp = rollouts.logp[:, : T - 1]
-    mask = rollouts.mask[:, : T - 1]
-    return replace(rollouts, ids=rollouts.ids[:, :T], logp=logp, mask=mask)
+    rollouts.ids = rollouts.ids[:, :T]
+    rollouts.logp = rollouts.logp[:, : T - 1]
+    rollouts.mask = rollouts.mask[:, : T - 1]
+    return rollouts
 
 
 def prefill(model, prompts, num_samples, max_new_tokens):
