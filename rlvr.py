@@ -561,7 +561,7 @@ def token_logprobs(model, ids, temperature=1.0, mask=None):
     Where mask (B, T-1) is 0, no logits are computed, and the result is 0."""
     if mask is None:
         mask = torch.ones_like(ids[:, 1:])
-    micro = MicroBatch(ids[:, :-1], mask > 0, torch.arange(len(ids)))
+    micro = MicroBatch(ids[:, :-1], mask > 0, rows=None)
     return log_probs_of(model, micro, ids, mask, temperature)[0]
 
 
