@@ -364,10 +364,10 @@ def cast_weights(dtype, model):
 def origin_of(run):
     """Hash what the run begins with: the weights, the problems, and the Python files of the task
     and the reward. (The method's file may change.)"""
-    specs = [run.flags.task, run.flags.reward or ""]
-    files = [Path(spec.rpartition(":")[0]) for spec in specs]
+    flags = run.flags
+    files = [Path(spec.rpartition(":")[0]) for spec in (flags.task, flags.reward or "")]
     return {
-        "weights": hashes_of(fetch(run.flags.model).glob("*.safetensors")),
+        "weights": hashes_of(fetch(flags.model).glob("*.safetensors")),
         "problems": zlib.crc32(json.dumps([run.task.train, run.task.test]).encode()),
         "files": hashes_of(filter(Path.is_file, files)),
     }
