@@ -161,9 +161,9 @@ class Turns:
         """Answer these rows (row numbers), given their completions so far (lists of ids). Returns
         one reply per row: the ids that come next, GO_ON or END."""
         replies = run_all(rows, completions, self.after, ENVIRONMENT_TIMEOUT)
-        for place, row in enumerate(rows):
-            if isinstance(replies[place], BaseException):
-                self.problems[row]["environment"] = replies[place]
+        for place, reply in enumerate(replies):
+            if isinstance(reply, BaseException):
+                self.problems[rows[place]]["environment"] = reply
                 replies[place] = END
         self.over += replies.count(END)
         return replies
