@@ -591,7 +591,8 @@ def policy_loss(logp, old_logp, advantages, weights, clip=(0.2, 0.2)):
     if advantages.ndim == 1:
         advantages = advantages[:, None]
     ratio = (logp - old_logp).exp()  # (B, T-1)
-    clipped = ratio.clamp(1 - clip[0], 1 + clip[1])
+    low, high = clip
+    clipped = ratio.clamp(1 - low, 1 + high)
     return -(weights * torch.minimum(ratio * advantages, clipped * advantages)).sum()
 
 
@@ -642,7 +643,8 @@ def update_gradients(model, rollouts, advantages, method, micros, old_logp=None)
 def statistics_of(logp, inputs, mask, clip):
     """Return sums over the trained tokens, see update_gradients."""
     ratio = (logp - inputs.old_logp).exp()
-    clipped = (ratio < 1 - clip[0]) | (ratio > 1 + clip[1])
+    low, high = clip
+    clipped = (ratio < 1 - low) | (ratio > 1 + high)
     mismatch = (logp - inputs.sampled_logp) * mask
     return {
         "tokens": mask.sum(),
