@@ -891,7 +891,7 @@ def start(run):
         row = read_log(run.folder).get(run.step, {"eval_accuracy": None})
     if is_due(run, flags.eval_every) and "eval_accuracy" not in row:
         row |= evaluate_both(run)
-        for name in ("reward", "accuracy", "truncated"):
+        for name in "reward accuracy truncated".split():
             row.setdefault(name, row[f"eval_sampled_{name}"])
         row.setdefault("completion_length", row["eval_sampled_length"])
         log_row(run, row)
