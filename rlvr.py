@@ -697,9 +697,10 @@ class Settings:
                 raise ValueError(f"{name} is {value}: it must be at least 1")
         if not 0 < self.temperature < math.inf:  # refuses NaN, too
             raise ValueError(f"temperature is {self.temperature}: it must be above 0 and finite")
-        self.clip = tuple(self.clip)  # JSON and the command line give lists
-        if len(self.clip) != 2 or not 0 <= self.clip[0] < 1 or not self.clip[1] >= 0:
-            raise ValueError(f"clip is {self.clip}: give two numbers, low in [0, 1) and high >= 0")
+        clip = tuple(self.clip)  # JSON and the command line give lists
+        if len(clip) != 2 or not 0 <= clip[0] < 1 or not clip[1] >= 0:
+            raise ValueError(f"clip is {clip}: give two numbers, low in [0, 1) and high >= 0")
+        self.clip = clip
         group_advantages(torch.zeros(1, 2), self.scale)  # refuses an unknown scale
         loss_weights(torch.ones(1, 1), self.norm)  # refuses an unknown norm
 
