@@ -38,7 +38,7 @@ from model import (
     oom_hint,
     pick_device,
 )
-from rlvr import GRPO, records_of, roll_out, sample_tokens_that_fit
+from rlvr import GRPO, limit_sampling, records_of, roll_out
 
 # ---- 1. What a number is worth -------------------------------------------------------------------
 
@@ -180,15 +180,6 @@ def read_config(folder):
     return {**config["flags"], **config["settings"]}
 
 
-def limit_sampling(method, model, dtype):
-    """If --sample-tokens is not given, set it to what fits into the GPU's free memory."""
-    settings = method.settings
-    if settings.sample_tokens is None and model.device.type == "cuda":
-        free, _ = torch.cuda.mem_get_info()
-        settings.sample_tokens = sample_tokens_that_fit(model.config, dtype, free)
-        print(f"at most {settings.sample_tokens} tokens are sampled at once (see --sample-tokens)")
-
-
 # ---- 3. The command ------------------------------------------------------------------------------
 
 
@@ -277,9 +268,9 @@ def evaluate_model(name, task, problems, method, args):
 
     def report(decoding, num_samples, temperature, ks=()):
         batch = roll_out(method, model, tokenizer, task, problems, num_samples, temperature)
+        logps = (batch.rollouts.logp * batch.rollouts.mask).sum(1)
         records = records_of(batch)
-        logps = (batch.rollouts.logp * batch.rollouts.mask).sum(1).tolist()
-        for record, logp in zip(records, logps):
+        for record, logp in zip(records, logps.tolist()):
             mean = logp / record["length"]
             record.update(mean_logp=mean, model=name, decoding=decoding)
         append_rows(args.out, records)

@@ -208,6 +208,16 @@ class KVCache:
         self.rewind(self.lengths[rows])
 
 
+SAMPLE_TOKENS = 49152  # prompts included; Qwen3-0.6B in bf16 needs a cache of 5.6 GB for these
+
+
+def sample_tokens_that_fit(config, dtype, free):
+    """Return how many tokens to sample at once on a GPU with `free` free bytes. Their keys and
+    values may take 40 % of these bytes; logits, moments, gradients and activations get the rest."""
+    numbers = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim
+    return max(1, min(SAMPLE_TOKENS, int(0.4 * free / (numbers * dtype.itemsize))))
+
+
 class Attention(nn.Module):
     """Causal self-attention with fewer key/value than query heads (GQA): (B, T, C) -> (B, T, C)."""
 

@@ -51,7 +51,7 @@ from tqdm import tqdm
 
 from appendix.chat import Turns, close_environments, read_replies, write_replies
 from appendix.plumbing import BAR, DataError, option, run_all
-from model import KVCache, oom_hint
+from model import SAMPLE_TOKENS, KVCache, oom_hint, sample_tokens_that_fit
 from verifiers import checked, reward_rlvr
 
 # ---- 1. The chapter's page -----------------------------------------------------------------------
@@ -204,7 +204,7 @@ def sample(
     device = model.device
     if stop_ids is None:
         stop_ids = model.config.eos_token_id
-    stop_ids = torch.tensor(stop_ids, dtype=torch.long, device=device)
+    stop_ids = torch.tensor([*stop_ids], dtype=torch.long, device=device)
     if uniforms is None:
         uniforms = torch.rand(len(prompts) * num_samples, max_new_tokens)
     uniforms = uniforms.to(device)
@@ -289,6 +289,12 @@ class Batch:
         right = [part["accuracy"] * (1 - part["truncated"]) for part in self.parts]
         return torch.tensor(right, dtype=torch.float64).view_as(self.rewards)
 
+    def transcript(self, row):
+        """A completion as text. An environment's replies stand in [[ ]], on lines of their own."""
+        if not self.turns:
+            return self.texts[row]
+        return "".join(said + f"\n[[{reply}]]\n" * bool(reply) for said, reply in self.turns[row])
+
 
 def roll_out(
     method,
@@ -365,14 +371,15 @@ def own_words(rollouts, tokenizer, eos, stops):
     return texts
 
 
-SAMPLE_TOKENS = 49152  # prompts included; Qwen3-0.6B in bf16 needs a cache of 5.6 GB for these
-
-
-def sample_tokens_that_fit(config, dtype, free):
-    """Return how many tokens to sample at once on a GPU with `free` free bytes. Their keys and
-    values may take 40 % of these bytes; logits, moments, gradients and activations get the rest."""
-    numbers = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim
-    return max(1, min(SAMPLE_TOKENS, int(0.4 * free / (numbers * dtype.itemsize))))
+def limit_sampling(method, model, dtype):
+    """If the setting sample_tokens is not given, set it to what fits into the GPU's free memory."""
+    settings = method.settings
+    if settings.sample_tokens is None and model.device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info()
+        settings.sample_tokens = sample_tokens_that_fit(model.config, dtype, free)
+        print(
+            f"at most {settings.sample_tokens} tokens are sampled at once (setting sample_tokens)"
+        )
 
 
 def check_rollouts(method, sampled, rows, reply):

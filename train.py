@@ -50,7 +50,7 @@ from appendix.plumbing import (
     run_all,
     shown,
 )
-from eval import TaskFlags, evaluate, limit_sampling, read_config
+from eval import TaskFlags, evaluate, read_config
 from model import (
     ModelError,
     Qwen3,
@@ -68,6 +68,7 @@ from rlvr import (
     GRPO,
     Rollouts,
     Stopped,
+    limit_sampling,
     records_of,
     roll_out,
     token_advantages,
@@ -655,7 +656,7 @@ def preflight(run):
     rewards = batch.rewards.flatten()
     for row in (rewards.argmax(), rewards.argmin()):
         print(f"a completion with reward {rewards[row]:.2f}:")
-        print(shown(transcript(batch, row)[-400:]))
+        print(shown(batch.transcript(row)[-400:]))
     why_stop = None
     if means["failed"] > 0.5:
         why_stop = f"the verifier fails on {means['failed']:.0%} of the texts; see the warnings"
@@ -677,14 +678,6 @@ def preflight(run):
     print(f"{run.flags.steps} steps take about {estimate}, if an update takes as long as sampling")
 
 
-def transcript(batch, row):
-    """A completion as text. The replies of an environment stand in [[ ]], on lines of their own."""
-    if not batch.turns:
-        return batch.texts[row]
-    turns = [said if reply is None else f"{said}\n[[{reply}]]" for said, reply in batch.turns[row]]
-    return "\n".join(turns)
-
-
 def why_rewards_are_equal(task, batch, means):
     """Why every group of the batch has equal rewards, and what to do about it."""
     if (batch.accuracy.amax(1) > batch.accuracy.amin(1)).any():
@@ -694,10 +687,9 @@ def why_rewards_are_equal(task, batch, means):
     if len(set(batch.texts)) <= len(batch.problems):
         return "all completions of a problem are alike: raise --temperature"
     too_hard = f"the problems are too hard; try easier ones, or more --num-samples. {FILTER}"
-    if "tests" in batch.problems[0] and means["answered"] < 0.1:
-        return "few completions hold a closed ```python block; try --prompt or --template"
+    few = "few have a form that is rewarded; try --prompt or --template"
     if task.turns or "tests" in batch.problems[0]:
-        return too_hard
+        return few if means["answered"] < 0.1 else too_hard
     # Does the reward accept the right answer to the worst group's problem, in a usual form?
     worst = batch.rewards.amax(1).argmin()
     problem = {**batch.problems[worst], "turns": []}
@@ -709,7 +701,7 @@ def why_rewards_are_equal(task, batch, means):
     if reward <= batch.rewards[worst].max():
         return f"not even {box} earns more; does the reward read problem['answer']?"
     if means["answered"] < 0.1:
-        return f"few have a form that is rewarded, as {reply}; try --prompt or --template"
+        return f"{few}. This would have been: {reply}"
     return f"{too_hard}. This would have been rewarded: {reply}"
 
 

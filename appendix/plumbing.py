@@ -383,11 +383,7 @@ def read_command(argv, kind, base, about, run_of, defaults_for, may_change=None)
         given, unknown = parser.parse_known_args(argv)
         names = [f.name for f in (*fields(kind), *fields(settings))]
         if unknown:
-            word = unknown[0]
-            if not word.startswith("-"):
-                what = "a second model needs --baseline, a task --task, a text of many words quotes"
-                raise ValueError(f"{word} follows no flag: {what}")
-            raise ValueError(f"there is no {word}, see --help{hint(word, names)}")
+            raise ValueError(f"there is no {unknown[0]}, see --help{hint(unknown[0], names)}")
         # The last one wins.
         values = {**(run or defaults_for(first, settings)), **vars(given), "method": spec}
         fixed = set() if may_change is None else run.keys() - may_change
@@ -404,10 +400,10 @@ def read_command(argv, kind, base, about, run_of, defaults_for, may_change=None)
 
 
 def hint(flag, names):
-    """Suggest the nearest flag for a misspelt one: "; did you mean --steps?", or ""."""
+    """Say what may be meant by an unknown word of the command line."""
     for near in difflib.get_close_matches(flag, [f"--{name}" for name in names], 1, 0.8):
         return f"; did you mean {near.replace('_', '-')}?"
-    return ""
+    return "; a task needs --task, a second model --baseline, a setting its --method, a text quotes"
 
 
 def fields_in(values, kind):

@@ -176,7 +176,7 @@ def test_a_run_samples_as_many_tokens_at_once_as_fit(start, capsys, card, free, 
     assert tokens == min(49152, int(0.4 * free / (2 * 28 * 8 * 128 * (2 if half else 4))))
     assert start(free, half=half) == tokens
     second = capsys.readouterr().out.splitlines()[1]
-    assert second == f"at most {tokens} tokens are sampled at once (see --sample-tokens)"
+    assert second == f"at most {tokens} tokens are sampled at once (setting sample_tokens)"
     assert start(free, "--sample-tokens", "60000") == 60000
     assert "at once" not in capsys.readouterr().out
 

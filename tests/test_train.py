@@ -684,7 +684,7 @@ def broken_later(text, problem):
         (
             "strict",
             ["--num-samples", "16"],
-            "a form that is rewarded, as .boxed.58.; try --prompt",
+            "a form that is rewarded; try --prompt .*This would have been: .boxed.58.",
         ),
         (
             "hard",
