@@ -669,31 +669,20 @@ def broken_later(text, problem):
 @pytest.mark.parametrize(
     "name, flags, message",
     [
-        ("broken", [], "the verifier fails"),
-        ("always", ["--num-samples", "16"], "unequal rewards: right and wrong .* earn the same"),
-        ("always", ["--num-samples", "16", "--max-new-tokens", "2"], "cut off"),
-        ("always", ["--num-samples", "1"], "a group needs two or more completions"),
-        ("never", ["--num-samples", "16", "--temperature", "0.001"], "alike: raise --temperature"),
-        ("cancels", ["--num-samples", "16"], "do parts of the reward cancel"),
-        (
-            "never",
-            ["--num-samples", "16"],
-            "not even .boxed.58. earns more; does the reward read",
-        ),
-        ("easy", ["--num-samples", "16"], "the problems are too easy; try harder ones"),
-        (
-            "strict",
-            ["--num-samples", "16"],
-            "a form that is rewarded; try --prompt .*This would have been: .boxed.58.",
-        ),
-        (
-            "hard",
-            ["--num-samples", "16"],
-            "too hard; .*would have been rewarded: <think>.*boxed.58.",
-        ),
+        ("broken", "", "the verifier fails"),
+        ("always", "", "unequal rewards: right and wrong .* earn the same"),
+        ("always", "--max-new-tokens 2", "cut off"),
+        ("always", "--num-samples 1", "a group needs two or more completions"),
+        ("never", "--temperature 0.001", "alike: raise --temperature"),
+        ("cancels", "", "do parts of the reward cancel"),
+        ("never", "", "not even .boxed.58. earns more; does the reward read"),
+        ("easy", "", "the problems are too easy; .*notebooks.look.filter"),
+        ("strict", "", "a form that is rewarded; try --prompt .*This would have been: .boxed.58."),
+        ("hard", "", "too hard; .*would have been rewarded: <think>.*boxed.58."),
     ],
 )
 def test_where_nothing_can_be_learned_nothing_is_started(tmp_path, write, name, flags, message):
+    flags = ["--num-samples", "16", *flags.split()]
     with pytest.raises(SystemExit, match=message):
         run(tmp_path, "--reward", f"{write(REWARDS)}:{name}", *flags)
     assert not (tmp_path / "run").exists()
