@@ -377,6 +377,14 @@ def test_the_command_on_a_run(tmp_path, capsys):
     assert ["greedy", *(f"{summary[name]:.3f}"[:5] for name in evaluation.COLUMNS)] in table
 
 
+def test_training_problems_can_be_evaluated_too(capsys):
+    flags = [ranks.base(), "--task", ranks.ONE_DIGIT, "--problems", "3", "--train", "--greedy"]
+    evaluation.main([*flags, "--device", "cpu"])
+    first = verifiers.get_task(ranks.ONE_DIGIT).train[0]["problem"]
+    said = capsys.readouterr().out
+    assert "one-digit: 3 problems\n" in said and first in said
+
+
 def test_bad_flags_are_refused_before_anything_is_loaded(tmp_path, capsys):
     for flags in (
         ["--k", "8", "--num-samples", "4"],

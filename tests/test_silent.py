@@ -158,73 +158,57 @@ METHODS = """
 import torch
 from torch import nn
 from rlvr import *
-
 class Noisy(GRPO):
     def setup(self, model, tokenizer):
         model.model.norm.weight.data += torch.randn(64)
         return super().setup(model, tokenizer)
-
 class Unseeded(Noisy):
     def setup(self, model, tokenizer):
         torch.seed()
         return super().setup(model, tokenizer)
-
 class Outside(GRPO):
     def setup(self, model, tokenizer):
         self.head = nn.Linear(64, 1)
         return super().setup(model, tokenizer) + list(self.head.parameters())
-
 class Inside(GRPO):
     def setup(self, model, tokenizer):
         model.value_head = nn.Linear(64, 1)
         return super().setup(model, tokenizer)
-
 class TakesAway(Inside):
     def after_step(self, row, model):
         self.settings.temperature = 0.5
-
     def export(self, model):
         del model.value_head
         return model
-
 class Forgets(Inside):
     def export(self, model):
         return model
-
 class Sees(GRPO):
     seen = []
-
     def roll_out(self, model, tokenizer, prompts, training, **how):
         assert len(how["uniforms"]) == len(prompts) * how["num_samples"]
         self.seen.append((training, len(prompts)))
         return super().roll_out(model, tokenizer, prompts, training, **how)
-
 class Misspelt(GRPO):
     def advantage(self, step):
         return -group_advantages(step.rewards)
-
 class Below(Misspelt):
     pass
-
 class Undecorated(GRPO):
     class Settings(GRPO.Settings):
         temperature: float = 0.5
-
 class Untyped(GRPO):
     @dataclass
     class Settings(GRPO.Settings):
         temperature = 0.5
-
 class Subset(GRPO):
     def optimizer(self, parameters, lr):
         return super().optimizer(parameters[:1], lr)
-
 class Apart(GRPO):
     def optimizer(self, parameters, lr):
         fast = {"params": [param for param in parameters if param.ndim == 2], "lr": 10 * lr}
         slow = {"params": [param for param in parameters if param.ndim != 2]}
         return torch.optim.SGD([fast, slow], lr, momentum=0.9)
-
 class Off(GRPO):
     "The sampler says of one token that it is less likely than it is."
     def roll_out(self, *args, **how):
@@ -232,7 +216,6 @@ class Off(GRPO):
         row, column = rollouts.mask.nonzero()[0].tolist()
         rollouts.logp[row, column] -= 0.5
         return rollouts
-
     def advantages(self, step):
         return torch.ones_like(step.rewards)
 """

@@ -20,7 +20,7 @@ import eval as evaluation
 import ranks
 import rlvr
 import train
-from appendix.plumbing import DataError, read_problems
+from appendix.plumbing import BAR, DataError, read_problems
 from model import KVCache, ModelError, load
 from ranks import KL, ROOT, SMALL, checkpoints, loaded, metrics, rows_of, weights
 from rlvr import GRPO, row_uniforms
@@ -170,9 +170,16 @@ def test_what_a_run_prints(tmp_path, capsys):
     assert "preflight: of 16 completions" in out
     table = [line for line in out.splitlines() if re.match(" +[0-9]+ +[0-9.]", line)]
     assert [line.split()[0] for line in table] == ["0", "1"]
-    assert max(map(len, table)) <= 130
+    assert max(map(len, table)) <= 79
     form = r"held-out accuracy [01]\.\d{3} -> [01]\.\d{3} \(greedy, n=16\) in \d+ s; model in "
     assert re.fullmatch(form + re.escape(str(folder / "final")), out.splitlines()[-1])
+
+
+def test_what_takes_long_shows_how_far_it_is_also_in_a_pipe(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(BAR, "delay", 0)  # in place of 2 seconds
+    run(tmp_path, "--steps", "1")
+    bars = capsys.readouterr().err
+    assert all(f"{what}:   0%|" in bars for what in ("tokens", "update", "judged"))
 
 
 def test_the_preflight_shows_what_an_environment_replied(tmp_path, capsys, write):
@@ -418,11 +425,9 @@ METHODS = """
 import torch
 from dataclasses import dataclass
 from rlvr import GRPO, Settings, Stopped
-
 class Climb(GRPO):
     "Always the problems that were least visited, 3 or 5 of them; it counts its own steps, and draws."
     calls = 0
-
     def pick(self, problems, step, memory):
         self.calls += 1
         assert self.calls == step
@@ -432,23 +437,18 @@ class Climb(GRPO):
         for i in chosen:
             seen[i] += 1
         return chosen
-
     def advantages(self, step):
         step.rewards -= 1  # its own copy
         return super().advantages(step) * torch.rand(step.rewards.shape)
-
     def after_step(self, row, model):
         self.settings.temperature *= 0.9
         row["temperature"] = self.settings.temperature
         if row["step"] == 6:
             raise Stopped("six are enough")
-
     def state(self):
         return {"calls": self.calls}
-
     def load_state(self, state):
         self.calls = state["calls"]
-
 class Six(GRPO):
     @dataclass
     class Settings(Settings):
@@ -483,12 +483,10 @@ WRONG = """
 import torch
 import verifiers
 from rlvr import GRPO
-
 def task(**changes):
     task = verifiers.arithmetic(50, 10)
     vars(task).update(changes)
     return task
-
 def no_list(): return task(train=None)
 def no_dicts(): return task(train=["1+1="])
 def nothing_to_train_on(): return task(train=[])
@@ -497,14 +495,11 @@ def no_instruction(): return task(instruction=None)
 def no_reward(): return task(reward=None)
 def one_stop(): return task(stops="####")
 def stops_of_ids(): return task(stops=(3,))
-
 def no_sink(folder, flags): return None
-
 class NoParameters(GRPO):
     def setup(self, model, tokenizer): pass
 class Generator(GRPO):  # would be used up before the gradients are clipped
     def setup(self, model, tokenizer): return (param for param in model.parameters())
-
 class NoPick(GRPO):
     def pick(self, problems, step, memory): return None
 class Problems(GRPO):
@@ -517,7 +512,6 @@ class TensorInMemory(GRPO):
     def pick(self, problems, step, memory):
         memory["weights"] = torch.ones(3)
         return [0, 1]
-
 class NoRollouts(GRPO):
     def roll_out(self, *args, **how): return None
 class Changed(GRPO):
@@ -534,14 +528,12 @@ class FewLengths(Changed):
 class FewRows(GRPO):
     def roll_out(self, model, tokenizer, prompts, training, **how):
         return super().roll_out(model, tokenizer, prompts[1:], training, **how)
-
 class NoAdvantages(GRPO):
     def advantages(self, step): return None
 class Lists(GRPO):
     def advantages(self, step): return step.rewards.tolist()
 class NanAdvantages(GRPO):
     def advantages(self, step): return step.rewards * torch.nan
-
 class NoLoss(GRPO):
     def loss(self, logp, micro): return None
 class Number(GRPO):
@@ -550,29 +542,26 @@ class ForEachToken(GRPO):
     def loss(self, logp, inputs): return logp * inputs.advantages
 class NanLoss(GRPO):
     def loss(self, logp, micro): return super().loss(logp, micro) * torch.nan
-
 class NoRows(GRPO):
     def rows(self, rollouts, advantages): return None
-
 class FewKept(GRPO):
     def rows(self, rollouts, advantages): return (advantages != 0).any(1)[1:]
-
 class Numbers(GRPO):
     def rows(self, rollouts, advantages): return advantages.sum(1)
-
 class NoLayout(GRPO):
     def layout(self, rollouts, keep, max_tokens): return None
 class RowsLost(GRPO):
     def layout(self, rollouts, keep, max_tokens):
         lost = keep & (keep.cumsum(0) > 1)
         return super().layout(rollouts, lost, max_tokens)
-
 class NoState(GRPO):
     def state(self): return torch.zeros(1)
 class NoColumn(GRPO):
     def after_step(self, row, model): row["norm"] = torch.zeros(1)
 class NoModel(GRPO):
     def export(self, model): return {}
+class NanWeights(GRPO):
+    def after_step(self, row, model): next(model.parameters()).data.fill_(torch.nan)
 class NoOptimizer(GRPO):
     def optimizer(self, parameters, lr): return None
 """
@@ -599,6 +588,7 @@ class NoOptimizer(GRPO):
         ("--method", "TooFar", r"pick returns \[0, 200\], not indices"),
         ("--method", "TensorInMemory NoState NoColumn", "memory of pick.*Tensor is not JSON"),
         ("--method", "NoModel", "export returns {}, not a model"),
+        ("--method", "NanWeights", "step_000001: not written, for the weights hold NaN"),
     ],
 )
 def test_what_a_plug_in_returns_is_checked_at_once(tmp_path, write, flag, names, message):
@@ -635,31 +625,23 @@ def test_what_is_not_found_is_named_and_nothing_is_written(tmp_path, flag, value
 
 REWARDS = """
 from verifiers import tagged_reward
-
 def always(text, problem):
     return 1.0, {}
-
 def cancels(text, problem):
     _, parts = tagged_reward(text, problem)
     return 3.0, parts
-
 def never(text, problem):
     return 0.0, {"accuracy": 0}
-
 def easy(text, problem):
     return 1.0, {"accuracy": 1}
-
 def strict(text, problem):
     right = text == "\\\\boxed{" + problem["answer"] + "}"
     return float(right), {"accuracy": right, "answered": right}
-
 def hard(text, problem):
     right = text.startswith("<think>It") and problem["answer"] in text
     return float(right), {"accuracy": right}
-
 def broken(text, problem):
     return 1 / 0
-
 def broken_later(text, problem):
     return 1 / (problem.get("step", 0) < 2), {}
 """
