@@ -200,9 +200,10 @@ class Turns:
 
 def close_environments(problems):
     """Call close() of the environments that have it, also where a completion was cut off. Errors
-    of close() are ignored."""
-    closing = [getattr(problem["environment"], "close", None) for problem in problems]
-    run_all(closing, problems, lambda close, _: close and close(), ENVIRONMENT_TIMEOUT)
+    are ignored: those of close(), and that there is none."""
+    run_all(
+        problems, problems, lambda problem, _: problem["environment"].close(), ENVIRONMENT_TIMEOUT
+    )
 
 
 def write_replies(rollouts, rows, reply, limit):
