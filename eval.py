@@ -222,8 +222,7 @@ def parse_args(argv=None):
     words = sys.argv[1:] if argv is None else argv
     if words and not words[0].startswith(("-", "@")):
         words = ["--model", *words]
-    # One sample per problem, in the sampled evaluation.
-    args, method = read_command(words, Flags, GRPO, ABOUT, read_run, lambda *_: {"num_samples": 1})
+    args, method = read_command(words, Flags, GRPO, ABOUT, read_run)
     if not args.model:
         sys.exit("error: give a model as the first argument, such as runs/NAME")
     most = 0 if args.greedy else method.settings.num_samples
@@ -236,13 +235,14 @@ def parse_args(argv=None):
 
 
 def read_run(known):
-    """Return the flags and settings of a run, or {} if the model is not a run."""
+    """Return the flags and settings of a run, if the model is one; but the sampled evaluation draws
+    one completion per problem."""
     folder = Path(known.get("model", ""))
     run = read_config(folder)
     if run and not (folder / "final").is_dir():
         finish = f"train.py --resume --name {folder.name!r} --runs {str(folder.parent)!r}"
         raise ModelError(f"{folder} has no final/ yet: finish it with `python {finish}`")
-    return run and {**run, "device": None, "baseline": run["model"], "num_samples": 1}
+    return {**run, "device": None, "baseline": run.get("model"), "num_samples": 1}
 
 
 def evaluate_model(name, task, problems, method, args):

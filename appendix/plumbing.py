@@ -348,7 +348,7 @@ def add_flags(parser, kind, names=None):
         parser.add_argument("--" + f.name.replace("_", "-"), **options)
 
 
-def read_command(argv, kind, base, about, run_of, defaults_for, may_change=None):
+def read_command(argv, kind, base, about, run_of, defaults_for=None, may_change=None):
     """Read the command line -> (flags, an object of the dataclass `kind`; the method, an object of
     the class `base` or of the subclass that --method names).
 
