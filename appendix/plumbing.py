@@ -385,9 +385,8 @@ def read_command(argv, kind, base, about, run_of, defaults_for=None, may_change=
         if unknown:
             raise ValueError(f"there is no {unknown[0]}, see --help{hint(unknown[0], names)}")
         # The last one wins.
-        values = {**(run or defaults_for(first, settings)), **vars(given), "method": spec}
-        fixed = set() if may_change is None else run.keys() - may_change
-        for name in sorted(fixed):
+        values = {**(run or defaults_for(first, settings)), **vars(given)}
+        for name in sorted(run.keys() - (may_change or run)):
             place = f"{values['runs']}/{values['name']}/config.json"
             if name not in names:
                 raise ValueError(f"{place} has {name}, an unknown flag; use the version it names")
