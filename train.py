@@ -764,7 +764,7 @@ class Flags(TrainFlags):
 
 
 # Flags that may differ when a run is resumed.
-MAY_CHANGE_ON_RESUME = "model sample_tokens micro_batch_tokens steps device fsdp runs name".split()
+MAY_CHANGE = "model sample_tokens micro_batch_tokens steps device fsdp runs name resume".split()
 
 
 ABOUT = """Train a model with verifiable rewards (GRPO). Without flags, on a laptop a
@@ -782,9 +782,7 @@ def parse_args(argv=None):
     A value comes from the last of these that gives one: the defaults; the defaults for the model's
     size (DEFAULTS); the method's own defaults; config.json, if a run is resumed; the command line.
     Everything is checked before anything is written."""
-    flags, method = read_command(
-        argv, Flags, GRPO, ABOUT, read_run, defaults_for, MAY_CHANGE_ON_RESUME
-    )
+    flags, method = read_command(argv, Flags, GRPO, ABOUT, read_run, defaults_for, MAY_CHANGE)
     flags.settings = asdict(method.settings)
     return flags
 
@@ -793,13 +791,13 @@ def read_run(known):
     """With --resume: the flags and settings of the run."""
     if "resume" not in known:
         return {}
-    place = {"runs": known.get("runs", "runs"), "name": known.get("name", "")}
-    folder = Path(*place.values())
+    runs = known.get("runs", "runs")
+    folder = Path(runs, known.get("name", ""))
     run = read_config(folder)
     if not run:
         there = ", ".join(sorted(path.parent.name for path in folder.parent.glob("*/config.json")))
         raise ValueError(f"no run to --resume in {folder}; give --name one of: {there}")
-    return {**run, **place, "resume": True, "fsdp": False}
+    return {**run, "runs": runs, "fsdp": False}
 
 
 def defaults_for(known, settings):
