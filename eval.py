@@ -202,10 +202,6 @@ class Flags(TaskFlags):
 COLUMNS = "accuracy low high reward length truncated answered failed".split()
 
 
-def print_row(title, summary):
-    print(title.ljust(12), *(cell(summary.get(column), column) for column in COLUMNS))
-
-
 ABOUT = """Measure a model's accuracy on held-out problems, with greedy decoding and with
 sampling. The first argument is the model: a folder, a Hugging Face id, or
 runs/NAME, which is evaluated with the flags it was trained with, beside the
@@ -271,14 +267,13 @@ def evaluate_model(name, task, problems, method, args):
         logps = (batch.rollouts.logp * batch.rollouts.mask).sum(1)
         records = records_of(batch)
         for record, logp in zip(records, logps.tolist()):
-            mean = logp / record["length"]
-            record.update(mean_logp=mean, model=name, decoding=decoding)
+            record.update(mean_logp=logp / record["length"], model=name, decoding=decoding)
         append_rows(args.out, records)
         summary = evaluate(records, num_samples, ks)
-        print_row(decoding, summary)
-        for row, accuracy in summary.items():
-            if "@" in row:
-                print_row(row, {"accuracy": accuracy})
+        print(f"{decoding:12}", *(cell(summary[column], column) for column in COLUMNS))
+        for title, accuracy in summary.items():
+            if "@" in title:
+                print(f"{title:12}", cell(accuracy, "accuracy"))
 
     report("greedy", 1, 0.0)
     if not args.greedy:
