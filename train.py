@@ -642,6 +642,8 @@ def preflight(run):
     task = run.task
     settings = run.method.settings
     problems = task.train[: settings.prompts_per_step]
+    if settings.num_samples == 1 and type(run.method).advantages is GRPO.advantages:
+        raise Stopped("error: a group needs two or more completions: raise --num-samples")
     if run.flags.lr > 0.01:
         print(f"warning: --lr {run.flags.lr} is far above the usual 3e-6 (4e-4 for a tiny model)")
     print(f"{len(task.train)} problems to train on, {len(task.test)} held out")
@@ -665,15 +667,10 @@ def preflight(run):
     elif means["mixed"] == 0:
         why_stop = f"no group has unequal rewards: {why_rewards_are_equal(task, batch, means)}"
     # With fewer than 64 completions this may be chance.
-    is_certain = means["failed"] == 1 or len(batch.texts) >= 64
-    if settings.num_samples == 1 and type(run.method).advantages is GRPO.advantages:
-        why_stop = "a group needs two or more completions: give a larger --num-samples"
-        is_certain = True
-    if why_stop and is_certain:
+    if why_stop and (means["failed"] == 1 or len(batch.texts) >= 64):
         raise Stopped(f"error: {why_stop}")
-    print("preflight:", "warning:" if why_stop else "there is something to learn")
-    if why_stop:
-        print(shown(why_stop))
+    verdict = f"warning:\n{shown(why_stop)}" if why_stop else "there is something to learn"
+    print("preflight:", verdict)
     estimate = datetime.timedelta(seconds=round(2 * took * run.flags.steps))
     print(f"{run.flags.steps} steps take about {estimate}, if an update takes as long as sampling")
 
