@@ -806,18 +806,18 @@ def defaults_for(known, settings):
         laptop = task == "arithmetic" or task is None and device != "cuda"
         if device == "cpu" and not laptop:
             raise ValueError("give a --model: on a CPU only arithmetic has a default model")
-        tiny = Path(__file__).parent / "notebooks/tiny"
-        model = str(tiny) if laptop else "Qwen/Qwen3-0.6B-Base"
-    column = int(not is_tiny(model))
+        tiny = f"{Path(__file__).parent}/notebooks/tiny"
+        model = tiny if laptop else "Qwen/Qwen3-0.6B-Base"
+    small = is_tiny(model)
     values = {
-        name: pair[column]
-        for name, pair in DEFAULTS.items()
+        name: for_tiny if small else for_others
+        for name, (for_tiny, for_others) in DEFAULTS.items()
         # The method's own defaults take precedence.
         if getattr(settings, name, None) == getattr(GRPO.Settings, name, None)
     }
-    name = Path((task or values["task"]).partition(".py:")[0]).stem
-    name = f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
-    return {**values, "model": model, "device": "cpu" if column == 0 else device, "name": name}
+    stem = Path((task or values["task"]).partition(".py:")[0]).stem
+    name = f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+    return {**values, "model": model, "device": "cpu" if small else device, "name": name}
 
 
 def is_tiny(model):
