@@ -249,8 +249,7 @@ def evaluate_model(name, task, problems, method, args):
     settings = method.settings
     check_prompts(model, tokenizer, task, problems, settings.max_new_tokens)
     prompt = tokenizer.prompt_text(task.prompt(problems[0]))
-    print(f"{name}: the first prompt ({tokenizer.template} template):")
-    print(shown(prompt))
+    print(f"{name}: the first prompt ({tokenizer.template} template):\n{shown(prompt)}")
     print(" " * 12, *(column.rjust(5) for column in COLUMNS))
     header = {
         **asdict(args),

@@ -647,8 +647,8 @@ def preflight(run):
     if run.flags.lr > 0.01:
         print(f"warning: --lr {run.flags.lr} is far above the usual 3e-6 (4e-4 for a tiny model)")
     print(f"{len(task.train)} problems to train on, {len(task.test)} held out")
-    print(f"the first prompt ({run.tokenizer.template} template):")
-    print(shown(run.tokenizer.prompt_text(task.prompt(problems[0]))))
+    prompt = run.tokenizer.prompt_text(task.prompt(problems[0]))
+    print(f"the first prompt ({run.tokenizer.template} template):\n{shown(prompt)}")
     began = time.perf_counter()
     batch = roll_out_all(run, problems, settings.num_samples, settings.temperature, "preflight")
     took = time.perf_counter() - began
