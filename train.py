@@ -310,7 +310,7 @@ def load_run(flags):
         raise DataError(f"task {task.name} has no problems to train on: choose another --task")
     method = get_method(GRPO, flags.method, flags.settings)
     _, dtype = pick_device(flags.device)
-    sharder = Sharder(flags.device) if flags.fsdp else None
+    sharder = Sharder(flags.device, dtype) if flags.fsdp else None
     model, tokenizer = load(flags.model, flags.device, torch.float32, flags.template, sharder)
     small = is_tiny(flags.model)
     model.checkpoint_blocks = not small
@@ -475,8 +475,7 @@ class Sharder:
     """Used by model.load to give every process a part of each weight (PyTorch's FSDP2; FSDP: arXiv
     2304.11277). Weights are stored in fp32 and used in dtype; gradients are summed in fp32."""
 
-    def __init__(self, device):
-        _, dtype = pick_device(device)
+    def __init__(self, device, dtype):
         self.mesh = dist.init_device_mesh(device, (WORLD,))
         # subtle: a cast KV cache would be a copy, and whatever is written to a copy is lost.
         self.precision = MixedPrecisionPolicy(dtype, torch.float32, cast_forward_inputs=False)

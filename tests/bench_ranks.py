@@ -97,7 +97,7 @@ def measure(folder, fsdp):
         ["--model", str(folder), "--task", "arithmetic", "--device", "cpu", *["--fsdp"] * fsdp]
     )
     peak = Peak()
-    sharder = train.Sharder(flags.device) if flags.fsdp else None
+    sharder = train.Sharder(flags.device, torch.float32) if flags.fsdp else None
     model = train.load(flags.model, flags.device, torch.float32, sharder=sharder)[0]
     loading = peak.gigabytes()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-6)
