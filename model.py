@@ -148,9 +148,8 @@ def rope_tables(positions, config, dtype):
     """Return (cos a, cos a) and (-sin a, sin a), each (..., 1, T, D), for positions (..., T). The
     angles are a = position * theta^(-2i/D) for i = 0 to D/2 - 1. They are computed in fp32, because
     bf16 cannot count past 256."""
-    frequencies = config.rope_theta ** -(
-        torch.arange(0, config.head_dim, 2, device=positions.device) / config.head_dim
-    )
+    D = config.head_dim
+    frequencies = config.rope_theta ** -(torch.arange(0, D, 2, device=positions.device) / D)
     # cos(-a) = cos a, and sin(-a) = -sin a
     angles = positions[..., None, :, None].float() * torch.cat((-frequencies, frequencies))
     return angles.cos().to(dtype), angles.sin().to(dtype)
@@ -594,13 +593,12 @@ def check_prompts(model, tokenizer, task, problems, max_new_tokens):
     for problem in problems:
         text = task.prompt(problem)
         ids = tokenizer.encode_prompt(text)
-        why = None
+        prompt = f"The prompt is {text[:200]!r}"
         if tokenizer.unknown in ids:
-            why = "the model has no token for some letters: choose another --model or --prompt. "
-            why += "(The tiny one reads sums with --prompt '{problem}' --reward tagged.)"
-        elif len(ids) + max_new_tokens > limit:
-            why = (
-                f"prompt and completion exceed the model's {limit} tokens: lower --max-new-tokens."
+            raise ModelError(
+                "the model has no token for some letters: choose another --model or --prompt. "
+                f"(The tiny one reads sums with --prompt '{{problem}}' --reward tagged.) {prompt}"
             )
-        if why:
-            raise ModelError(f"{why} The prompt is {text[:200]!r}")
+        if len(ids) + max_new_tokens > limit:
+            why = f"prompt and completion exceed the model's {limit} tokens"
+            raise ModelError(f"{why}: lower --max-new-tokens. {prompt}")
