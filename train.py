@@ -175,9 +175,9 @@ def roll_out_all(run, problems, num_samples, temperature, stream, training=True)
             if mine:  # with more processes than problems, some have none
                 batches = [roll_out(run.method, run.model, run.tokenizer, run.task, share, *how)]
         except Exception as failure:
+            if WORLD == 1:
+                raise
             error = failure
-    if error and WORLD == 1:
-        raise error
     # If one process fails, all stop together, so that they can save the last finished step.
     for why in gather([error and f"error: {str(error) or repr(error)}"]):
         if why:
