@@ -90,7 +90,7 @@ def read_problems(path):
     evaluation (true) or training (false). Other columns stay."""
     text = read_text(path)
     if ".csv" in Path(path).suffixes:
-        rows = csv.DictReader(io.StringIO(text, newline=""), restkey="more columns")
+        rows = csv.DictReader(io.StringIO(text), restkey="more columns")
     elif text.lstrip().startswith("["):
         rows = read_json(text, path)
     else:
@@ -423,15 +423,15 @@ def run_all(texts, problems, reward_fn, timeout=None):
     VERIFIER_TIMEOUT seconds, an environment fewer: see chat.py.)"""
     from tqdm import tqdm  # imported here because verifiers need no package but sympy
 
-    waiting = deque(range(len(texts)))
+    waiting = deque(enumerate(zip(texts, problems)))
     done = queue.SimpleQueue()
 
     def work():
         with contextlib.suppress(IndexError):  # nothing is waiting
             while True:
-                place = waiting.popleft()
+                place, given = waiting.popleft()
                 try:
-                    result = reward_fn(texts[place], problems[place])
+                    result = reward_fn(*given)
                 except BaseException as error:  # CancelledError, too, or the thread would end
                     result = error
                 done.put((place, result))
