@@ -332,12 +332,12 @@ def set_up(method, model, tokenizer):
     model, because a checkpoint saves nothing else. A method that adds parameters needs an export
     that removes them."""
     torch.manual_seed(method.settings.seed)
-    usual = set(dict(model.named_parameters()))
+    usual = dict(model.named_parameters())
     parameters = method.setup(model, tokenizer)
     own = set(model.parameters())
     if not isinstance(parameters, list) or not parameters or not own.issuperset(parameters):
         raise bad_return(method, "setup", parameters, "a list of parameters of the model")
-    added = set(dict(model.named_parameters())) - usual
+    added = dict(model.named_parameters()).keys() - usual
     if added and type(method).export is GRPO.export:
         raise bad_return(
             method, "export", f"the model with {sorted(added)}", "one that load can read"
@@ -691,8 +691,7 @@ def why_rewards_are_equal(task, batch, means):
     problem = {**batch.problems[worst], "turns": []}
     box = f"\\boxed{{{problem['answer']}}}"
     replies = [f"<think>It is clear.</think> <answer>{box}</answer>", box]
-    results = run_all(replies, [problem] * 2, task.reward)
-    rewards = [verifiers.checked(result)[0] for result in results]
+    rewards = [verifiers.checked(one)[0] for one in run_all(replies, [problem] * 2, task.reward)]
     reward, reply = max(zip(rewards, replies))
     if reward <= batch.rewards[worst].max():
         return f"not even {box} earns more; does the reward read problem['answer']?"
