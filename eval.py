@@ -13,7 +13,6 @@ import math
 import statistics
 import sys
 from dataclasses import asdict, dataclass
-from functools import cache
 from pathlib import Path
 
 import torch
@@ -77,11 +76,13 @@ def accuracy_of(choice, records, num_samples, k):
 
 def majority(records):
     """Majority vote (self-consistency, arXiv 2203.11171): return the first completion that has the
-    most frequent box. Boxes of equal value vote together."""
-    boxes = [verifiers.extract_boxed_answer(record.get("completion")) for record in records]
-    equal = cache(verifiers.grade_answer)
-    votes = [sum(equal(box, other) for other in boxes) for box in boxes]
-    return records[votes.index(max(votes))]
+    most frequent text in its box. One that was cut off has no vote."""
+    votes = {}  # the records by box
+    for record in records:
+        box = verifiers.extract_boxed_answer(record.get("completion"))
+        if box and not record["truncated"]:
+            votes.setdefault(box, []).append(record)
+    return max(votes.values(), key=len, default=records)[0]
 
 
 def likeliest(records):
@@ -143,7 +144,7 @@ class TaskFlags:
     )
     task: str = option(
         None,
-        "arithmetic, math, math500, a .jsonl or .csv file, or file.py:function (default of "
+        "arithmetic, math, math500, a .jsonl file of problems, or file.py:function (default of "
         "train.py: math, or arithmetic for a tiny model; of eval.py: math500)",
     )
     reward: str = option(
@@ -175,9 +176,10 @@ class TaskFlags:
 def read_config(folder):
     """Return the flags and settings of the run in this folder, or {} if there is none."""
     config = _read_json(folder / "config.json", optional=True)
-    if not {"flags", "settings"} <= config.keys():  # a model's config.json has neither
+    try:
+        return {**config["flags"], **config["settings"]}
+    except (KeyError, TypeError):  # a model's config.json, or a damaged one
         return {}
-    return {**config["flags"], **config["settings"]}
 
 
 # ---- 3. The command ------------------------------------------------------------------------------
@@ -250,7 +252,7 @@ def evaluate_model(name, task, problems, method, args):
     check_prompts(model, tokenizer, task, problems, settings.max_new_tokens)
     prompt = tokenizer.prompt_text(task.prompt(problems[0]))
     print(f"{name}: the first prompt ({tokenizer.template} template):\n{shown(prompt)}")
-    print(" " * 12, *(column.rjust(5) for column in COLUMNS))
+    print(" " * 13, *(column.rjust(5) for column in COLUMNS))
     header = {
         **asdict(args),
         "model": name,
@@ -269,10 +271,10 @@ def evaluate_model(name, task, problems, method, args):
             record.update(mean_logp=logp / record["length"], model=name, decoding=decoding)
         append_rows(args.out, records)
         summary = evaluate(records, num_samples, ks)
-        print(f"{decoding:12}", *(cell(summary[column], column) for column in COLUMNS))
+        print(f"{decoding:13}", *(cell(summary[column], column) for column in COLUMNS))
         for title, accuracy in summary.items():
             if "@" in title:
-                print(f"{title:12}", cell(accuracy, "accuracy"))
+                print(f"{title:13}", cell(accuracy, "accuracy"))
 
     report("greedy", 1, 0.0)
     if not args.greedy:
@@ -284,8 +286,9 @@ def main(argv=None):
     models = [name for name in (args.model, args.baseline) if name]
     for name in models:
         check_model(name)
-    append_rows(args.out, [])  # fails now if the file cannot be written
     task = verifiers.get_task(args.task or "math500", args.prompt, args.stop, args.reward)
+    if args.out:
+        open(args.out, "ab").close()  # fails now if it cannot be written
     problems = (task.train if args.train else task.test)[: args.problems]
     if not problems:
         raise DataError(f"task {task.name} has no problems to train on: leave out --train")

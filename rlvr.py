@@ -47,10 +47,9 @@ import torch
 import torch.nn.functional as F
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.checkpoint import checkpoint
-from tqdm import tqdm
 
 from appendix.chat import Turns, close_environments, read_replies, write_replies
-from appendix.plumbing import BAR, DataError, option, run_all
+from appendix.plumbing import DataError, bar, option, run_all
 from model import SAMPLE_TOKENS, KVCache, oom_hint, sample_tokens_that_fit
 from verifiers import checked, reward_rlvr
 
@@ -215,7 +214,7 @@ def sample(
     rows = torch.arange(len(rollouts.ids), device=device)  # (A,)
     # Asking which rows have finished synchronises with the GPU, so ask every 8 tokens only.
     check_every = 1 if reply or device.type == "cpu" else 8
-    for t in tqdm(range(max_new_tokens), "tokens", **BAR):
+    for t in bar(range(max_new_tokens), "tokens"):
         token, logp = choose(logits, uniforms[rows, rollouts.lengths[rows]], temperature)
         rollouts.append(rows, token, logp, stop_ids)
         if t % check_every == 0 or t + 1 == max_new_tokens:
@@ -291,9 +290,12 @@ class Batch:
 
     def transcript(self, row):
         """A completion as text. An environment's replies stand in [[ ]], on lines of their own."""
-        if not self.turns:
-            return self.texts[row]
-        return "".join(said + f"\n[[{reply}]]\n" * bool(reply) for said, reply in self.turns[row])
+        text = ""
+        rest = self.texts[row]
+        for said, reply in self.turns[row] if self.turns else []:
+            text += said + f"\n[[{reply}]]\n" * (reply is not None)
+            rest = rest.partition(said)[2]  # the words of a turn that was cut off
+        return text + rest
 
 
 def roll_out(
@@ -626,7 +628,7 @@ def update_gradients(model, rollouts, advantages, method, micros, old_logp=None)
     sums = dict.fromkeys(names, weights.new_zeros(()))
     micros = list(micros)
     method.before_update(model, rollouts, micros)
-    for micro in tqdm(micros, "update", **BAR):
+    for micro in bar(micros, "update"):
         rows = micro.rows
         mask = rollouts.mask[rows]
         logp, entropy = log_probs_of(model, micro, rollouts.ids[rows], mask, settings.temperature)

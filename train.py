@@ -533,7 +533,7 @@ def save_checkpoint(run):
     path = folder / f"step_{run.step:06d}"
     partial = folder / "partial"
     if not all(param.sum().isfinite() for param in run.parameters):  # needs no memory
-        raise ModelError(f"{path}: not written, for the weights hold NaN: lower --lr")
+        raise ModelError(f"{path}: not written, for the weights hold NaN: begin with a lower --lr")
     try:
         if RANK == 0:
             shutil.rmtree(partial, ignore_errors=True)
@@ -663,7 +663,7 @@ def preflight(run):
         why_stop = f"the verifier fails on {means['failed']:.0%} of the texts; see the warnings"
     elif means["truncated"] >= 0.9:
         why_stop = "nearly all completions are cut off: try --max-new-tokens, --stop or --template"
-    elif means["mixed"] == 0:
+    elif means["mixed"] == 0 and settings.num_samples > 1:
         why_stop = f"no group has unequal rewards: {why_rewards_are_equal(task, batch, means)}"
     # With fewer than 64 completions this may be chance.
     if why_stop and (means["failed"] == 1 or len(batch.texts) >= 64):
@@ -682,10 +682,11 @@ def why_rewards_are_equal(task, batch, means):
         return f"the problems are too easy; try harder ones. {FILTER}"
     if len(set(batch.texts)) <= len(batch.problems):
         return "all completions of a problem are alike: raise --temperature"
-    too_hard = f"the problems are too hard; try easier ones, or more --num-samples. {FILTER}"
-    few = "few have a form that is rewarded; try --prompt or --template"
+    why = f"the problems are too hard; try easier ones, or more --num-samples. {FILTER}"
+    if means["answered"] < 0.1:
+        why = "few have a form that is rewarded; try --prompt or --template"
     if task.turns or "tests" in batch.problems[0]:
-        return few if means["answered"] < 0.1 else too_hard
+        return why
     # Does the reward accept the right answer to the worst group's problem, in a usual form?
     worst = batch.rewards.amax(1).argmin()
     problem = {**batch.problems[worst], "turns": []}
@@ -695,9 +696,7 @@ def why_rewards_are_equal(task, batch, means):
     reward, reply = max(zip(rewards, replies))
     if reward <= batch.rewards[worst].max():
         return f"not even {box} earns more; does the reward read problem['answer']?"
-    if means["answered"] < 0.1:
-        return f"{few}. This would have been: {reply}"
-    return f"{too_hard}. This would have been rewarded: {reply}"
+    return f"{why}. This would have been rewarded: {reply}"
 
 
 FILTER = "To pick those that are solved sometimes: python -m notebooks.look.filter --help"
@@ -750,8 +749,8 @@ class Flags(TrainFlags):
         super().__post_init__()
         if self.fsdp and "RANK" not in os.environ:
             raise ValueError("--fsdp: start torchrun --nproc-per-node 8 train.py --fsdp ..")
-        if not self.name.strip("./"):
-            raise ValueError("--name is empty: give the run a name")
+        if not self.name.strip(" ./"):
+            raise ValueError(f"--name {self.name!r} names no folder: give the run a name")
         if not self.resume and Path(self.runs, self.name, "config.json").exists():
             raise ValueError(f"{self.name} exists: add --resume, or choose another --name")
         if Path(self.model).is_dir():
@@ -790,8 +789,8 @@ def read_run(known):
     folder = Path(runs, known.get("name", ""))
     run = read_config(folder)
     if not run:
-        there = ", ".join(sorted(path.parent.name for path in folder.parent.glob("*/config.json")))
-        raise ValueError(f"no run to --resume in {folder}; give --name one of: {there}")
+        there = ", ".join(sorted(path.parent.name for path in Path(runs).glob("*/config.json")))
+        raise ValueError(f"{folder} is no run to --resume; in {runs}/ is --name {there or 'none'}")
     return {**run, "runs": runs, "fsdp": False}
 
 

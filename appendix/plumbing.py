@@ -5,19 +5,17 @@ The scripts use these functions and classes:
     read_log, cell, hashes_of, git_commit   read a log, write a number, hash files, find the commit
     lookup, find_method                     find your own functions and classes: file.py:name
     option, read_command                    turn the fields of a dataclass into flags
-    run_all                                 call a function for many texts, in threads
+    bar, run_all                            progress bars; a function for many texts, in threads
     shown                                   a prompt or completion, for a terminal
     clear_errors, DataError                 end a command with one line that says what to do
 """
 
 import argparse
 import contextlib
-import csv
 import difflib
 import gzip
 import hashlib
 import importlib
-import io
 import json
 import os
 import queue
@@ -62,7 +60,7 @@ def clear_errors(*kinds):
     warnings.formatwarning = lambda message, *_: f"warning: {message}\n"
     try:
         yield
-    except (DataError, OSError, csv.Error, *kinds) as error:
+    except (DataError, OSError, *kinds) as error:
         sys.exit(f"error: {error}")
     except KeyboardInterrupt:
         sys.exit("stopped; what was saved before is intact")
@@ -82,21 +80,19 @@ def shown(text):
 
 
 def read_problems(path):
-    """Read problems from a .jsonl file (one object per line), a .json file (one list) or a .csv
-    file (its first line names the columns). A file may be gzipped: .jsonl.gz.
+    """Read problems from a .jsonl file (one object per line) or a .json file (one list), which may
+    be gzipped.
 
     A problem has "problem" or "question", and "answer" (text, a number, or GSM8K's solution ####
     answer) or "tests" (asserts, or pairs for verify_stdio). "held_out" may say whether it is for
     evaluation (true) or training (false). Other columns stay."""
     text = read_text(path)
-    if ".csv" in Path(path).suffixes:
-        rows = csv.DictReader(io.StringIO(text), restkey="more columns")
-    elif text.lstrip().startswith("["):
-        rows = read_json(text, path)
-    else:
-        lines = [(f"{path}, line {n}", line) for n, line in enumerate(text.split("\n"), 1)]
-        return [_problem(read_json(line, where), where) for where, line in lines if line.strip()]
-    return [_problem(row, f"{path}, entry {n}") for n, row in enumerate(rows, 1)]
+    if text.lstrip().startswith("["):
+        return [
+            _problem(row, f"{path}, entry {n}") for n, row in enumerate(read_json(text, path), 1)
+        ]
+    lines = [(f"{path}, line {n}", line) for n, line in enumerate(text.split("\n"), 1)]
+    return [_problem(read_json(line, where), where) for where, line in lines if line.strip()]
 
 
 def _problem(row, where):
@@ -113,7 +109,7 @@ def _problem(row, where):
             raise DataError(f'{where}: its "tests" must be {form}')
         if answer is None:
             answer = "\n".join(map(str, tests))
-    if type(answer) in (str, float, int):
+    if type(answer) in (str, float, int) and answer == answer:  # not NaN
         answer = str(answer).rpartition("####")[2].strip()
     else:
         answer = ""
@@ -250,8 +246,11 @@ def lookup(spec, known, what, own="or file.py:name"):
     return names[name]
 
 
-def find_class(spec, base):
-    """The class `file.py:Class`; or, for `file.py`, the only subclass of `base` in that file."""
+def find_method(base, spec):
+    """The class `base`, if spec is its name in lower case (grpo); else its subclass file.py:Class
+    or, for file.py, the only one in that file. Raises DataError."""
+    if spec == base.__name__.lower():
+        return base
     path, colon, wanted = spec.partition(".py:")
     module = _import_file(path + ".py" if colon else path)
     kinds = {
@@ -265,23 +264,16 @@ def find_class(spec, base):
     if name not in kinds:
         found = ", ".join(kinds) or f"none (write class Mine({base.__name__}))"
         raise DataError(f"{spec}: choose a subclass of {base.__name__}, as file.py:Class: {found}")
-    return kinds[name]
-
-
-def find_method(base, spec):
-    """The class `base`, if spec is its name in lower case (grpo); else its subclass file.py or
-    file.py:Class. Raises DataError."""
-    if spec == base.__name__.lower():
-        return base
-    kind = find_class(spec, base)
+    kind = kinds[name]
     settings = kind.Settings
     if not issubclass(settings, base.Settings):
         raise DataError(f"{spec}: write class Settings({base.__name__}.Settings)")
     defaults = {f.name: f.default for f in fields(settings)}
     own = {**kind.__annotations__, **settings.__annotations__, **vars(settings)}
     for name, value in own.items():
-        if name[0] != "_" and defaults.get(name, own) != value:
-            form = f"`@dataclass class Settings({base.__name__}.Settings)`: `{name}: float = 0.5`"
+        is_given = name[0] != "_" and isinstance(value, (type, str, int, float, tuple))
+        if is_given and defaults.get(name, own) != value:
+            form = f"`@dataclass class Settings({base.__name__}.Settings)`: `{name}: type = ..`"
             raise DataError(f"{spec}: {name} would be no flag: write it, with its type, in {form}")
     for name in set(dir(kind)) - set(dir(base)):
         for near in difflib.get_close_matches(name, dir(base), 1, 0.75):
@@ -301,8 +293,8 @@ def _import_file(path):
     """Import a Python file -> its module. Two flags may name the same file."""
     path = Path(path).resolve()
     if path.suffix != ".py" or not path.is_file():
-        known = "a method is grpo or a file, as notebooks/methods/dapo.py"
-        raise DataError(f"{path}: there is no such Python file; {known}")
+        own = "those of this project are in notebooks/, as notebooks/methods/dapo.py"
+        raise DataError(f"{path}: there is no such Python file; {own}")
     sys.path.insert(0, str(path.parent))
     try:
         module = importlib.import_module(path.stem)
@@ -412,8 +404,28 @@ def fields_in(values, kind):
 
 # ---- 5. Threads ----------------------------------------------------------------------------------
 
-# A progress bar that appears after 2 seconds and is renewed every second, also in a file or pipe.
-BAR = {"leave": False, "delay": 2, "mininterval": 1}
+PATIENCE = 2.0  # seconds
+
+
+def bar(items, what):
+    """Yield the items of a list. A loop that takes longer than PATIENCE shows a bar, also in a file
+    or pipe. A thread renews it every second, because a single item may take long, too."""
+    from tqdm import tqdm  # imported here because verifiers need no package but sympy
+
+    shown = tqdm(items, what, leave=False, delay=PATIENCE, mininterval=1, miniters=0)
+    done = threading.Event()
+
+    def renew():
+        while not done.wait(1):
+            shown.update(0)
+
+    threading.Thread(target=renew, daemon=True).start()
+    try:
+        yield from shown
+    finally:
+        done.set()
+
+
 VERIFIER_TIMEOUT = 60.0  # seconds without any result, after which the missing ones have failed
 
 
@@ -421,8 +433,6 @@ def run_all(texts, problems, reward_fn, timeout=None):
     """Call reward_fn(text, problem) for every text, in several threads -> a list of results, where
     a call that failed has its error, and a call that hangs a TimeoutError. (A verifier gets
     VERIFIER_TIMEOUT seconds, an environment fewer: see chat.py.)"""
-    from tqdm import tqdm  # imported here because verifiers need no package but sympy
-
     waiting = deque(enumerate(zip(texts, problems)))
     done = queue.SimpleQueue()
 
@@ -441,7 +451,7 @@ def run_all(texts, problems, reward_fn, timeout=None):
         threading.Thread(target=work, daemon=True).start()
     results = [TimeoutError("no answer in time")] * len(texts)
     with contextlib.suppress(queue.Empty):  # all other calls hang
-        for _ in tqdm(texts, "judged", **BAR):
+        for _ in bar(texts, "judged"):
             place, result = done.get(timeout=timeout or VERIFIER_TIMEOUT)
             results[place] = result
     waiting.clear()  # start no further calls

@@ -114,12 +114,13 @@ def chosen_from(*given):
 
 
 def test_without_a_verifier_a_vote_or_the_policys_own_liking_chooses():
-    """1/2 and 0.5 vote together. Of two that differ the first has it; the likeliest is 7."""
-    rows = chosen_from(("3", 0, -0.2), ("1/2", 1, -0.9), ("0.5", 1, -0.8), ("7", 0, -0.1))
+    """Of two that differ the first has the majority. The likeliest is 7. What was cut off has no vote."""
+    rows = chosen_from(("3", 0, -0.2), ("0.5", 1, -0.9), ("0.5", 1, -0.8), ("7", 0, -0.1))
     summary = evaluate(rows, 4, [2, 4])
     assert (summary["majority@4"], summary["likeliest@4"]) == (1, 0)
     assert (summary["majority@2"], summary["likeliest@2"]) == (0.5, 0)
-    assert evaluate(rows[1:3], 1, [1])["majority@1"] == 1
+    rows[2]["truncated"] = 1.0
+    assert evaluate(rows, 4, [4])["majority@4"] == 0
 
 
 # ---- From problems to judged completions -------------------------------------------------------------

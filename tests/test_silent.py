@@ -521,8 +521,8 @@ def test_a_misspelt_flag_has_one_suggestion(script, near, capsys):
 
 
 def test_a_file_of_another_type_is_named_at_once():
-    with pytest.raises(DataError, match="'x.txt'.* problems: .jsonl, .json, .csv, .gz"):
-        verifiers.get_task("x.txt")
+    with pytest.raises(DataError, match="'x.csv'.* problems: .jsonl, .json, .gz .pandas"):
+        verifiers.get_task("x.csv")
 
 
 def test_a_reward_that_is_cancelled_costs_its_neighbours_nothing():

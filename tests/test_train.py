@@ -20,7 +20,8 @@ import eval as evaluation
 import ranks
 import rlvr
 import train
-from appendix.plumbing import BAR, DataError, read_problems
+from appendix import plumbing
+from appendix.plumbing import DataError, read_problems
 from model import KVCache, ModelError, load
 from ranks import KL, ROOT, SMALL, checkpoints, loaded, metrics, rows_of, weights
 from rlvr import GRPO, row_uniforms
@@ -176,7 +177,7 @@ def test_what_a_run_prints(tmp_path, capsys):
 
 
 def test_what_takes_long_shows_how_far_it_is_also_in_a_pipe(tmp_path, monkeypatch, capsys):
-    monkeypatch.setitem(BAR, "delay", 0)  # in place of 2 seconds
+    monkeypatch.setattr(plumbing, "PATIENCE", 0.0)
     run(tmp_path, "--steps", "1")
     bars = capsys.readouterr().err
     assert all(f"{what}:   0%|" in bars for what in ("tokens", "update", "judged"))
@@ -574,7 +575,11 @@ class NoOptimizer(GRPO):
         ("--task", "no_dicts", 'task arithmetic, problem 1: its "problem" must be text'),
         ("--task", "nothing_to_train_on", "task arithmetic has no problems to train on"),
         ("--task", "no_instruction", "task arithmetic: its prompt needs {problem}"),
-        ("--task", "no_reward one_stop stops_of_ids", "reward a function, and stops a tuple"),
+        (
+            "--task",
+            "no_reward one_stop stops_of_ids",
+            "reward a function, and stops .--stop. a tuple",
+        ),
         ("--method", "NoParameters Generator", "setup returns .*not a list of parameters"),
         ("--method", "NoOptimizer", "optimizer returns None, not a torch.optim.Optimizer"),
         ("--method", "NoPick Problems NanPick", "pick returns .*not indices of problems"),
@@ -659,7 +664,11 @@ def broken_later(text, problem):
         ("cancels", "", "do parts of the reward cancel"),
         ("never", "", "not even .boxed.58. earns more; does the reward read"),
         ("easy", "", "the problems are too easy; .*notebooks.look.filter"),
-        ("strict", "", "a form that is rewarded; try --prompt .*This would have been: .boxed.58."),
+        (
+            "strict",
+            "",
+            "a form that is rewarded; try --prompt .*This would have been rewarded: .boxed.58.",
+        ),
         ("hard", "", "too hard; .*would have been rewarded: <think>.*boxed.58."),
     ],
 )

@@ -202,6 +202,8 @@ GOOD_LINE = '{"problem": "1", "answer": "1"}\n'
         ('{"problem": "1", "answer": "5 ####"}\n', "line 1: needs"),
         ('{"problem": 5, "answer": "1"}\n', "line 1: needs"),
         ('{"problem": "x", "tests": []}', "line 1: needs"),
+        ('{"problem": "x", "answer": true}', "line 1: needs"),
+        ('{"problem": "x", "answer": NaN}', "line 1: needs"),
         ('{"problem": "x", "answer": "1", "Answer": "2"}', "line 1: two columns have the same"),
         ('{"problem": "x", "answer": "1", "held_out": "no"}', "line 1: .*must be true or false"),
         ('{"problem": "x", "tests": [{"input": "1"}]}', 'line 1: its "tests" must be asserts, or'),
@@ -212,7 +214,7 @@ GOOD_LINE = '{"problem": "1", "answer": "1"}\n'
         (GOOD_LINE + '{"problem": "caf\udce9", "answer": "1"}', "line 2: not valid JSON in UTF-8"),
         (GOOD_LINE + "[" * 100_000, "line 2: not valid JSON"),
         (GOOD_LINE + '{"problem": "1", "answer": ' + "9" * 5000 + "}", "line 2: not valid JSON"),
-        ("", "too few problems: 0 to train on and 0 held out"),
+        ("", "too few problems: of 0 not one"),
     ],
 )
 def test_bad_data_is_refused_with_its_line(tmp_path, text, message):
@@ -222,12 +224,7 @@ def test_bad_data_is_refused_with_its_line(tmp_path, text, message):
         get_task(str(path))
 
 
-def test_a_table_and_a_column_that_says_what_is_held_out(tmp_path):
-    rows = [f'"{n}\n+1=",{n + 1},easy,' for n in range(60)]
-    (tmp_path / "sums.csv").write_text("\n".join(["Question,answer,Level", *rows]))
-    task = get_task(str(tmp_path / "sums.csv"))
-    assert len(task.train + task.test) == 60 and "\n+1=" in task.test[0]["problem"]
-    assert task.test[0]["level"] == "easy"
+def test_a_column_may_say_what_is_held_out(tmp_path):
     lines = [json.dumps({"problem": f"{n}", "answer": n, "held_out": n > 3}) for n in range(9)]
     (tmp_path / "split.jsonl").write_text("\n".join(lines))
     task = get_task(str(tmp_path / "split.jsonl"))

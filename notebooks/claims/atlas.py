@@ -46,7 +46,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 sys.path.append(str(Path(__file__).resolve().parents[2]))  # if it is started as a file
 
-from appendix.plumbing import find_class
+from appendix.plumbing import find_method
 from model import Config, Qwen3
 from notebooks.command import parser_of, run_command
 from rlvr import GRPO, Batch, LossInputs, MicroBatch, Rollouts, loss_weights
@@ -311,7 +311,7 @@ def methods():
     found = {}
     for path in sorted(METHODS.glob("*.py")):
         for name in re.findall(r"^class (\w+)\([\w, ]+\):", path.read_text(encoding="utf-8"), re.M):
-            found[name] = find_class(f"{path}:{name}", GRPO)
+            found[name] = find_method(GRPO, f"{path}:{name}")
     return found
 
 
@@ -473,7 +473,7 @@ def main(argv=None):
     if not files:
         print(json.dumps(tables()))
         return
-    kinds = {"default": GRPO} | {file: find_class(file, GRPO) for file in files}
+    kinds = {"default": GRPO} | {file: find_method(GRPO, file) for file in files}
     world = World()
     titles = COLUMNS[1:]
     print("  ".join(titles))

@@ -242,4 +242,4 @@ def main(argv=None):
 
 
 if __name__ == "__main__":
-    run_command(main, ValueError)
+    run_command(main, ValueError, KeyError)

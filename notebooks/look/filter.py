@@ -27,15 +27,18 @@ def read_training(path, model=None):
     """-> the header of a model, and {index: its records} of the training problems. Of several evaluations of the model
     the last one counts."""
     headers = {}
+    latest = {}
     records = {}
     for row in read_rows(path):
         if "header" in row:
-            name = row["header"]["model"]
-            headers[name] = row["header"]
-            records[name] = defaultdict(dict)
-        elif row["decoding"] == "sampled" and headers.get(row["model"], {}).get("train"):
-            records[row["model"]][row["index"]][row["sample"]] = row
-    evaluated = [name for name in records if records[name]]
+            latest[row["header"]["model"]] = row["header"]
+        elif row["decoding"] == "sampled" and latest.get(row["model"], {}).get("train"):
+            name = row["model"]
+            if headers.get(name) is not latest[name]:
+                headers[name] = latest[name]
+                records[name] = defaultdict(dict)
+            records[name][row["index"]][row["sample"]] = row
+    evaluated = [*records]
     if not evaluated:
         command = f"python eval.py MODEL --train --problems 2000 --num-samples 8 --out {path}"
         raise DataError(f"{path} has no samples of training problems: make them with `{command}`")
@@ -70,6 +73,8 @@ def flags_for(task, header, rows):
     names = [name for name, reward in verifiers.REWARDS.items() if reward is task.reward]
     if header["reward"]:
         flags += ["--reward", header["reward"]]
+        if header["reward"] not in verifiers.REWARDS:
+            remark = f'without a part "accuracy" of {header["reward"]}, {own.__name__} counts'
     elif task.reward is not own and names:
         flags += ["--reward", *names]
     elif task.reward is not own:
@@ -123,4 +128,4 @@ def main(argv=None):
 
 
 if __name__ == "__main__":
-    run_command(main)
+    run_command(main, KeyError)
