@@ -18,25 +18,9 @@ from pathlib import Path
 import torch
 
 import verifiers
-from appendix.plumbing import (
-    DataError,
-    append_rows,
-    cell,
-    clear_errors,
-    git_commit,
-    option,
-    read_command,
-    shown,
-)
-from model import (
-    ModelError,
-    _read_json,
-    check_model,
-    check_prompts,
-    load,
-    oom_hint,
-    pick_device,
-)
+from appendix.plumbing import DataError, append_rows, cell, clear_errors, git_commit, option
+from appendix.plumbing import read_command, shown
+from model import ModelError, _read_json, check_model, check_prompts, load, oom_hint, pick_device
 from rlvr import GRPO, limit_sampling, records_of, roll_out
 
 # ---- 1. What a number is worth -------------------------------------------------------------------
@@ -65,13 +49,9 @@ def accuracy_of(choice, records, num_samples, k):
     """Return the accuracy of a policy that samples k completions and hands in one of them.
 
     choice: (records of k completions of a problem) -> one of them. It may not look at the verdicts.
-    The completions of each problem are divided into groups of k; a rest is left out."""
-    chosen = [
-        choice(records[start : start + k])["accuracy"]
-        for first in range(0, len(records), num_samples)
-        for start in range(first, first + num_samples - k + 1, k)
-    ]
-    return statistics.fmean(chosen)
+    It chooses among the first k completions of each problem."""
+    starts = range(0, len(records), num_samples)
+    return statistics.fmean(choice(records[i : i + k])["accuracy"] for i in starts)
 
 
 def majority(records):

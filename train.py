@@ -35,46 +35,13 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 import verifiers
-from appendix.plumbing import (
-    DataError,
-    append_rows,
-    as_json,
-    cell,
-    clear_errors,
-    get_method,
-    git_commit,
-    hashes_of,
-    option,
-    read_command,
-    read_log,
-    run_all,
-    shown,
-)
+from appendix.plumbing import DataError, append_rows, as_json, cell, clear_errors, get_method
+from appendix.plumbing import git_commit, hashes_of, option, read_command, read_log, run_all, shown
 from eval import TaskFlags, evaluate, read_config
-from model import (
-    ModelError,
-    Qwen3,
-    Tokenizer,
-    _read_json,
-    check_model,
-    check_prompts,
-    fetch,
-    load,
-    oom_hint,
-    pick_device,
-    save,
-)
-from rlvr import (
-    GRPO,
-    Rollouts,
-    Stopped,
-    limit_sampling,
-    records_of,
-    roll_out,
-    token_advantages,
-    update_gradients,
-    bad_return,
-)
+from model import ModelError, Qwen3, Tokenizer, _read_json, check_model, check_prompts
+from model import fetch, load, oom_hint, pick_device, save
+from rlvr import GRPO, Rollouts, Stopped, bad_return, limit_sampling, records_of
+from rlvr import roll_out, token_advantages, update_gradients
 
 # ---- 1. The loop ---------------------------------------------------------------------------------
 
@@ -652,12 +619,14 @@ def preflight(run):
     batch = roll_out_all(run, problems, settings.num_samples, settings.temperature, "preflight")
     took = time.perf_counter() - began
     means = batch_metrics(batch)
-    print(f"preflight: of {len(batch.texts)} completions {means['accuracy']:.0%} are right and")
-    print(f"{means['truncated']:.0%} cut off; rewards differ in {means['mixed']:.0%} of the groups")
+    print(
+        f"preflight: of {len(batch.texts)} completions {means['accuracy']:.0%} are right and\n"
+        f"{means['truncated']:.0%} cut off; rewards differ in {means['mixed']:.0%} of the groups"
+    )
     rewards = batch.rewards.flatten()
     for row in (rewards.argmax(), rewards.argmin()):
-        print(f"a completion with reward {rewards[row]:.2f}:")
-        print(shown(batch.transcript(row)[-400:]))
+        text = shown(batch.transcript(row)[-400:])
+        print(f"a completion with reward {rewards[row]:.2f}:\n{text}")
     why_stop = None
     if means["failed"] > 0.5:
         why_stop = f"the verifier fails on {means['failed']:.0%} of the texts; see the warnings"

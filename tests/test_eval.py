@@ -118,7 +118,7 @@ def test_without_a_verifier_a_vote_or_the_policys_own_liking_chooses():
     rows = chosen_from(("3", 0, -0.2), ("0.5", 1, -0.9), ("0.5", 1, -0.8), ("7", 0, -0.1))
     summary = evaluate(rows, 4, [2, 4])
     assert (summary["majority@4"], summary["likeliest@4"]) == (1, 0)
-    assert (summary["majority@2"], summary["likeliest@2"]) == (0.5, 0)
+    assert (summary["majority@2"], summary["likeliest@2"]) == (0, 0)
     rows[2]["truncated"] = 1.0
     assert evaluate(rows, 4, [4])["majority@4"] == 0
 
