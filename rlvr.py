@@ -293,7 +293,7 @@ class Batch:
         text = ""
         rest = self.texts[row]
         for said, reply in self.turns[row] if self.turns else []:
-            text += said + f"\n[[{reply}]]\n" * (reply is not None)
+            text += said + f"\n[[{reply}]]\n" * bool(reply)
             rest = rest.partition(said)[2]  # the words of a turn that was cut off
         return text + rest
 
@@ -541,7 +541,8 @@ def trained_logprobs(model, micro, targets, temperature=1.0):
             checkpoint(chunk_logprobs, states, weight, ids, V, temperature, use_reentrant=False)
             for states, ids in chunks
         ]
-        return [torch.cat(values) for values in zip(*results)]
+        logps, entropies = zip(*results)
+        return torch.cat(logps), torch.cat(entropies)
 
     return model(micro.ids, head=head, positions=micro.positions, mask=micro.mask)
 
