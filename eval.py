@@ -30,7 +30,7 @@ def evaluate(records, num_samples, ks=()):
     """Summarise the records of num_samples completions per problem (rlvr.records_of). Returns a
     dict: n is the number of problems; low and high are the 95 % interval of the accuracy; pass@k,
     majority@k and likeliest@k have a value for each k in ks. The other values are means over the
-    completions."""
+    completions. To pass@k only a completion with accuracy 1 is right."""
     accuracy = torch.tensor([record["accuracy"] for record in records], dtype=torch.float64)
     accuracy = accuracy.view(-1, num_samples)  # (P, G)
     low, high = clustered_interval(accuracy.mean(1).tolist(), num_samples)
@@ -48,16 +48,17 @@ def evaluate(records, num_samples, ks=()):
 def accuracy_of(choice, records, num_samples, k):
     """Return the accuracy of a policy that samples k completions and hands in one of them.
 
-    choice: (records of k completions of a problem) -> one of them. It may not look at the verdicts.
-    It chooses among the first k completions of each problem."""
+    choice: (records of k completions of a problem) -> one of them. It must not look at the scores.
+    It gets the first k completions of each problem."""
     starts = range(0, len(records), num_samples)
     return statistics.fmean(choice(records[i : i + k])["accuracy"] for i in starts)
 
 
 def majority(records):
     """Majority vote (self-consistency, arXiv 2203.11171): return the first completion that has the
-    most frequent text in its box. One that was cut off has no vote."""
-    votes = {}  # the records by box
+    most frequent text in its box; of two such texts, that which came first. 1/2 and 0.5 are two
+    texts. A completion that was cut off has no vote. If no one votes, return the first."""
+    votes = {}  # {box: its records}
     for record in records:
         box = verifiers.extract_boxed_answer(record.get("completion"))
         if box and not record["truncated"]:
@@ -67,7 +68,7 @@ def majority(records):
 
 def likeliest(records):
     """Best of N without a verifier: return the completion with the highest mean log-prob of its
-    tokens. (With a perfect verifier, best of N is pass@N.)"""
+    tokens, as they were sampled. (With a perfect verifier, best of N is pass@N.)"""
     return max(records, key=lambda record: record.get("mean_logp", 0.0))
 
 
@@ -172,7 +173,9 @@ class Flags(TaskFlags):
     baseline: str = option(
         None, "second model, on the same problems (default: the one that the run started from)"
     )
-    problems: int = option(500, "how many problems: held-out ones, or with --train others")
+    problems: int = option(
+        500, "how many problems: the first held-out ones, or with --train the first others"
+    )
     greedy: bool = option(False, "greedy decoding only; skip the sampled evaluation")
     k: tuple = option(
         (), "print pass@k, majority@k and likeliest@k for these k, at most --num-samples", type=int
@@ -205,7 +208,7 @@ def parse_args(argv=None):
         sys.exit("error: give a model as the first argument, such as runs/NAME")
     most = 0 if args.greedy else method.settings.num_samples
     if not all(0 < k <= most for k in args.k):
-        sys.exit("error: each --k must be from 1 to --num-samples, and --greedy draws no samples")
+        sys.exit(f"error: each --k must be from 1 to --num-samples, here {most} (--greedy: 0)")
     final = Path(args.model) / "final"
     if final.is_dir():
         args.model = str(final)
@@ -213,8 +216,8 @@ def parse_args(argv=None):
 
 
 def read_run(known):
-    """Return the flags and settings of a run, if the model is one; but the sampled evaluation draws
-    one completion per problem."""
+    """Return the flags and settings of a run, if the model is one. In any case, a problem gets one
+    sampled completion unless the command line says more."""
     folder = Path(known.get("model", ""))
     run = read_config(folder)
     if run and not (folder / "final").is_dir():

@@ -683,8 +683,10 @@ class Settings:
     leave out the help: `height: float = 0.5`."""
 
     prompts_per_step: int = option(8, "P: problems per step (departure 10)")
-    num_samples: int = option(8, "G: completions per problem; 16 for a tiny model")
-    max_new_tokens: int = option(512, "longest completion, in tokens; 80 for a tiny model")
+    num_samples: int = option(8, "G: completions per problem; 16 for a tiny model, 1 in eval.py")
+    max_new_tokens: int = option(
+        512, "longest completion, in tokens; when a tiny model is trained 80"
+    )
     sample_tokens: int = option(
         None,
         "tokens sampled at once; smaller saves memory (default: 49152, or fewer to fit the GPU)",
@@ -697,7 +699,7 @@ class Settings:
         "how to weigh tokens: token (DAPO), sequence (GRPO), constant (Dr. GRPO), sum (chapter)",
     )
     clip: tuple = option((0.2, 0.2), "LOW HIGH: clip the ratio pi / pi_old to 1-LOW .. 1+HIGH")
-    seed: int = option(0, "seed of all random numbers (default: 0)")
+    seed: int = option(0, "seed of all random numbers")
 
     def __post_init__(self):
         counts = "prompts_per_step num_samples max_new_tokens updates_per_batch sample_tokens"

@@ -481,7 +481,7 @@ def unsharded(model):
 # rounding.
 # Checkpoints are pickle files, which can execute code: resume only runs that you trust.
 
-# The second is no subclass of the first.
+# CheckpointException is not an Exception.
 CHECKPOINT_ERRORS = (Exception, dcp.api.CheckpointException)
 warnings.filterwarnings(
     "ignore", "torch.distributed is disabled|FSDP2-wrapped module .* a view|Mismatch dtype"
@@ -653,7 +653,7 @@ def why_rewards_are_equal(task, batch, means):
         return "all completions of a problem are alike: raise --temperature"
     why = f"the problems are too hard; try easier ones, or more --num-samples. {FILTER}"
     if means["answered"] < 0.1:
-        why = "few have a form that is rewarded; try --prompt or --template"
+        why = "few completions have a form that is rewarded; try --prompt or --template"
     if task.turns or "tests" in batch.problems[0]:
         return why
     # Does the reward accept the right answer to the worst group's problem, in a usual form?
@@ -668,7 +668,7 @@ def why_rewards_are_equal(task, batch, means):
     return f"{why}. This would have been rewarded: {reply}"
 
 
-FILTER = "To pick those that are solved sometimes: python -m notebooks.look.filter --help"
+FILTER = "To keep those that are sometimes solved: python -m notebooks.look.filter --help"
 
 
 # ---- 6. Flags ------------------------------------------------------------------------------------
@@ -769,7 +769,7 @@ def defaults_for(known, settings):
     task = known.get("task")
     model = known.get("model")
     if model is None:
-        laptop = task == "arithmetic" or task is None and device != "cuda"
+        laptop = task == "arithmetic" or (task is None and device != "cuda")
         if device == "cpu" and not laptop:
             raise ValueError("give a --model: on a CPU only arithmetic has a default model")
         tiny = f"{Path(__file__).parent}/notebooks/tiny"

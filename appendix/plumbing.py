@@ -1,4 +1,4 @@
-"""plumbing.py - files, flags and threads. It has nothing of RLVR: skip it on a first reading.
+"""plumbing.py - files, flags and threads. Nothing here is specific to RLVR: skip it at first.
 
 The scripts use these functions and classes:
     read_problems, read_rows, append_rows   read and write files of problems and logs
@@ -133,7 +133,8 @@ def hub_problems(name):
     except Exception as error:
         raise DataError(
             f"{name}: the hub sent no file of problems ({str(error).strip()[:200]}). Check "
-            "the network, HF_ENDPOINT and HF_HUB_OFFLINE, or pass a file as --task"
+            "the network, HF_ENDPOINT and HF_HUB_OFFLINE, or pass another --task, such as "
+            "arithmetic or a file of problems"
         ) from error
     return read_problems(largest)
 
@@ -272,7 +273,7 @@ def find_method(base, spec):
     own = {**kind.__annotations__, **settings.__annotations__, **vars(settings)}
     for name, value in own.items():
         is_given = name[0] != "_" and isinstance(value, (type, str, int, float, tuple))
-        if is_given and defaults.get(name, own) != value:
+        if is_given and (name not in defaults or defaults[name] != value):
             form = f"`@dataclass class Settings({base.__name__}.Settings)`: `{name}: type = ..`"
             raise DataError(f"{spec}: {name} would be no flag: write it, with its type, in {form}")
     for name in set(dir(kind)) - set(dir(base)):
@@ -335,7 +336,7 @@ def add_flags(parser, kind, names=None):
             options["type"] = value_type
         if value_type is int:
             options["metavar"] = "N"
-        if f.default not in (None, False, ()):
+        if f.default not in (None, ()) and f.default is not False:
             options["help"] += f" (default: {f.default})"
         parser.add_argument("--" + f.name.replace("_", "-"), **options)
 
@@ -394,7 +395,7 @@ def hint(flag, names):
     """Say what may be meant by an unknown word of the command line."""
     for near in difflib.get_close_matches(flag, [f"--{name}" for name in names], 1, 0.8):
         return f"; did you mean {near.replace('_', '-')}?"
-    return "; a task needs --task, a second model --baseline, a setting its --method, a text quotes"
+    return "; a value follows its flag (--task mine.jsonl), and a text with spaces needs quotes"
 
 
 def fields_in(values, kind):
@@ -412,7 +413,7 @@ def bar(items, what):
     or pipe. A thread renews it every second, because a single item may take long, too."""
     from tqdm import tqdm  # imported here because verifiers need no package but sympy
 
-    shown = tqdm(items, what, leave=False, delay=PATIENCE, mininterval=1, miniters=0)
+    shown = tqdm(None, what, len(items), leave=False, delay=PATIENCE, mininterval=1, miniters=0)
     done = threading.Event()
 
     def renew():
@@ -421,9 +422,12 @@ def bar(items, what):
 
     threading.Thread(target=renew, daemon=True).start()
     try:
-        yield from shown
+        for item in items:
+            yield item
+            shown.update()
     finally:
         done.set()
+        shown.close()
 
 
 VERIFIER_TIMEOUT = 60.0  # seconds without any result, after which the missing ones have failed
@@ -451,7 +455,7 @@ def run_all(texts, problems, reward_fn, timeout=None):
         threading.Thread(target=work, daemon=True).start()
     results = [TimeoutError("no answer in time")] * len(texts)
     with contextlib.suppress(queue.Empty):  # all other calls hang
-        for _ in bar(texts, "judged"):
+        for _ in bar(texts, "scored"):
             place, result = done.get(timeout=timeout or VERIFIER_TIMEOUT)
             results[place] = result
     waiting.clear()  # start no further calls

@@ -214,7 +214,7 @@ GOOD_LINE = '{"problem": "1", "answer": "1"}\n'
         (GOOD_LINE + '{"problem": "caf\udce9", "answer": "1"}', "line 2: not valid JSON in UTF-8"),
         (GOOD_LINE + "[" * 100_000, "line 2: not valid JSON"),
         (GOOD_LINE + '{"problem": "1", "answer": ' + "9" * 5000 + "}", "line 2: not valid JSON"),
-        ("", "too few problems: of 0 not one"),
+        ("", "none of its 0 problems is held out"),
     ],
 )
 def test_bad_data_is_refused_with_its_line(tmp_path, text, message):

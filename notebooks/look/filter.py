@@ -1,4 +1,4 @@
-"""filter.py - a task file of the problems that a model solves sometimes.
+"""filter.py - a task file of the problems that a model sometimes solves.
 
     python eval.py MODEL --task mine.jsonl --train --problems 2000 \\
         --num-samples 8 --out solved.jsonl
@@ -6,8 +6,9 @@
         --out mid.jsonl
 
 A problem that is never solved, or always, gives no gradient. The file has the
-training problems whose share of right completions is from --from to --to, and
-all held-out problems of the task. The command that trains on it is printed.
+training problems whose share of right completions (sampled, not greedy) is
+from --from to --to, and all held-out problems of the task. The command that
+trains on it is printed: add the sampling settings that you evaluated with.
 """
 
 import shlex
@@ -90,8 +91,20 @@ def main(argv=None):
     parser = parser_of(__doc__)
     add = parser.add_argument
     add("file", help="what eval.py --train --out has written")
-    add("--from", dest="low", type=float, default=0.1, help="lowest share (default: 0.1)")
-    add("--to", dest="high", type=float, default=0.9, help="highest share (default: 0.9)")
+    add(
+        "--from",
+        dest="low",
+        type=float,
+        default=0.1,
+        help="lowest share that is right (default: 0.1)",
+    )
+    add(
+        "--to",
+        dest="high",
+        type=float,
+        default=0.9,
+        help="highest share that is right (default: 0.9)",
+    )
     add("--model", help="one of several models in the file")
     add("--out", required=True, help="a new .jsonl file")
     args = parser.parse_args(argv)
@@ -119,7 +132,9 @@ def main(argv=None):
     rows += [{**problem, "held_out": True} for problem in task.test]
     append_rows(out, rows)
     left = len(task.train) - len(rates)
-    say(f"{out}: {len(within)} to train on, {len(task.test)} held out; {left} were not evaluated")
+    say(
+        f"{out}: {len(within)} to train on, {len(task.test)} held out; {left} not evaluated: left out"
+    )
     flags, remark = flags_for(task, header, rows)
     command = ["python", "train.py", "--model", header["model"], "--task", str(out), *flags]
     print(shlex.join(command))
