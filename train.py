@@ -759,7 +759,8 @@ def read_run(known):
     run = read_config(folder)
     if not run:
         there = ", ".join(sorted(path.parent.name for path in Path(runs).glob("*/config.json")))
-        raise ValueError(f"{folder} is no run to --resume; in {runs}/ is --name {there or 'none'}")
+        why = f"{folder}/config.json is not that of a run to --resume"
+        raise ValueError(f"{why}; --name may be one of: {there or 'none yet'}")
     return {**run, "runs": runs, "fsdp": False}
 
 

@@ -294,8 +294,8 @@ def _import_file(path):
     """Import a Python file -> its module. Two flags may name the same file."""
     path = Path(path).resolve()
     if path.suffix != ".py" or not path.is_file():
-        own = "those of this project are in notebooks/, as notebooks/methods/dapo.py"
-        raise DataError(f"{path}: there is no such Python file; {own}")
+        own = "this project's own are in notebooks/, as notebooks/methods/dapo.py"
+        raise DataError(f"{path}: there is no such Python file; {own} (the method grpo needs none)")
     sys.path.insert(0, str(path.parent))
     try:
         module = importlib.import_module(path.stem)

@@ -354,26 +354,18 @@ def test_every_process_gets_as_many_micro_batches(monkeypatch):
 ALONE = """
 def start_processes(device):
     pass
-
 RANK = 0
 WORLD = 1
-
 def all_sum(x):
     return x
-
 gather = all_sum
-
 def equal_share(micros):
     return list(micros)
-
 def gather_batches(batches, device):
     return batches[0]
-
 def clip_gradients(parameters):
     return torch.nn.utils.clip_grad_norm_(parameters, 1.0).item()
-
 Sharder = None
-
 unsharded = contextlib.nullcontext
 """
 

@@ -521,7 +521,9 @@ def test_a_misspelt_flag_has_one_suggestion(script, near, capsys):
 
 
 def test_a_file_of_another_type_is_named_at_once():
-    with pytest.raises(DataError, match="'x.csv'.* problems: .jsonl, .json, .gz .pandas"):
+    with pytest.raises(
+        DataError, match="'x.csv'.* problems: .jsonl, .json, .gz .of a table: pandas"
+    ):
         verifiers.get_task("x.csv")
 
 

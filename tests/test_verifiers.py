@@ -256,21 +256,16 @@ def test_what_cannot_be_found_says_so(tmp_path):
 PLUGIN = """
 import my_words_{n}
 print("executed")
-
 def terse(completion, problem):
     return len(completion) < my_words_{n}.LIMIT, {{"accuracy": 1.0}}
-
 class Stubborn:
     def __call__(self, completion, problem):
         return 0.5, {{}}
-
 stubborn, LEVEL = Stubborn(), 3
-
 def countdown():
     from verifiers import Task
     sums = [{{"problem": "0+0=", "answer": "0"}}]
     return Task("countdown", sums, sums, "Count down: {{problem}}", terse)
-
 def not_a_task():
     return []
 """
