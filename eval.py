@@ -30,7 +30,8 @@ def evaluate(records, num_samples, ks=()):
     """Summarise the records of num_samples completions per problem (rlvr.records_of). Returns a
     dict: n is the number of problems; low and high are the 95 % interval of the accuracy; pass@k,
     majority@k and likeliest@k have a value for each k in ks. The other values are means over the
-    completions. To pass@k only a completion with accuracy 1 is right."""
+    completions. To pass@k only a completion with accuracy 1 is right. majority@k and likeliest@k
+    hand in one of the first k completions of each problem, without a look at their scores."""
     accuracy = torch.tensor([record["accuracy"] for record in records], dtype=torch.float64)
     accuracy = accuracy.view(-1, num_samples)  # (P, G)
     low, high = clustered_interval(accuracy.mean(1).tolist(), num_samples)
@@ -40,18 +41,11 @@ def evaluate(records, num_samples, ks=()):
     right = (accuracy == 1).sum(1).tolist()
     for k in ks:
         summary[f"pass@{k}"] = statistics.fmean(pass_at_k(num_samples, c, k) for c in right)
-        for choice in (majority, likeliest):
-            summary[f"{choice.__name__}@{k}"] = accuracy_of(choice, records, num_samples, k)
+        firsts = [records[i : i + k] for i in range(0, len(records), num_samples)]
+        for choose in (majority, likeliest):
+            chosen = [choose(group)["accuracy"] for group in firsts]
+            summary[f"{choose.__name__}@{k}"] = statistics.fmean(chosen)
     return summary
-
-
-def accuracy_of(choice, records, num_samples, k):
-    """Return the accuracy of a policy that samples k completions and hands in one of them.
-
-    choice: (records of k completions of a problem) -> one of them. It must not look at the scores.
-    It gets the first k completions of each problem."""
-    starts = range(0, len(records), num_samples)
-    return statistics.fmean(choice(records[i : i + k])["accuracy"] for i in starts)
 
 
 def majority(records):
