@@ -290,12 +290,11 @@ class Batch:
 
     def transcript(self, row):
         """A completion as text. An environment's replies stand in [[ ]], on lines of their own."""
-        text = ""
-        rest = self.texts[row]
-        for said, reply in self.turns[row] if self.turns else []:
-            text += said + f"\n[[{reply}]]\n" * bool(reply)
-            rest = rest.partition(said)[2]  # the words of a turn that was cut off
-        return text + rest
+        turns = self.turns[row] if self.turns else []
+        text = "".join(said + f"\n[[{reply}]]\n" * bool(reply) for said, reply in turns)
+        said = "".join(said for said, _ in turns)
+        start = max(0, self.texts[row].find(said))
+        return text + self.texts[row][start + len(said) :]  # the words of a turn that was cut off
 
 
 def roll_out(
@@ -392,9 +391,8 @@ def check_rollouts(method, sampled, rows, reply):
         or len(sampled.lengths) != rows
         or not (sampled.logp * sampled.mask).isfinite().all()
     ):
-        expected = "Rollouts with finite log-probs for each completion"
-        why = "NaN in the weights? Try a lower learning rate"
-        raise bad_return(method, "roll_out", sampled, f"{expected} ({why})")
+        expected = "Rollouts with finite log-probs for each completion (NaN in the weights?)"
+        raise bad_return(method, "roll_out", sampled, expected)
     if reply and reply.over != int(sampled.finished.sum()):
         raise bad_return(method, "roll_out", sampled, "Rollouts from sample(.., reply=reply)")
 

@@ -25,6 +25,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 import traceback
 import warnings
 import zlib
@@ -270,12 +271,14 @@ def find_method(base, spec):
     if not issubclass(settings, base.Settings):
         raise DataError(f"{spec}: write class Settings({base.__name__}.Settings)")
     defaults = {f.name: f.default for f in fields(settings)}
-    own = {**kind.__annotations__, **settings.__annotations__, **vars(settings)}
-    for name, value in own.items():
-        is_given = name[0] != "_" and isinstance(value, (type, str, int, float, tuple))
-        if is_given and (name not in defaults or defaults[name] != value):
-            form = f"`@dataclass class Settings({base.__name__}.Settings)`: `{name}: type = ..`"
-            raise DataError(f"{spec}: {name} would be no flag: write it, with its type, in {form}")
+    lost = [name for name in kind.__annotations__ if name in vars(kind)]
+    lost += [name for name, value in defaults.items() if getattr(settings, name, value) != value]
+    for name, value in vars(settings).items():
+        if name[0] != "_" and name not in defaults and isinstance(value, (str, int, float, tuple)):
+            lost.append(name)
+    for name in lost:
+        form = f"`@dataclass class Settings({base.__name__}.Settings)`: `{name}: type = ..`"
+        raise DataError(f"{spec}: {name} would be no flag: write it, with its type, in {form}")
     for name in set(dir(kind)) - set(dir(base)):
         for near in difflib.get_close_matches(name, dir(base), 1, 0.75):
             raise DataError(f"{spec}: nothing calls {name}; did you mean {near}? Rename it")
@@ -413,21 +416,31 @@ def bar(items, what):
     or pipe. A thread renews it every second, because a single item may take long, too."""
     from tqdm import tqdm  # imported here because verifiers need no package but sympy
 
-    shown = tqdm(None, what, len(items), leave=False, delay=PATIENCE, mininterval=1, miniters=0)
-    done = threading.Event()
+    began = time.monotonic()
+    done = 0
+    over = threading.Event()
+
+    def write(text):
+        with contextlib.suppress(OSError, ValueError):  # a full disk, a reader that has gone
+            print(f"\r{text:79}", end="\r", file=sys.stderr, flush=True)
 
     def renew():
-        while not done.wait(1):
-            shown.update(0)
+        while not over.wait(PATIENCE / 2):
+            seconds = time.monotonic() - began
+            if seconds > PATIENCE:
+                write(tqdm.format_meter(done, len(items), seconds, 79, what))
 
-    threading.Thread(target=renew, daemon=True).start()
+    thread = threading.Thread(target=renew, daemon=True)
+    thread.start()
     try:
         for item in items:
             yield item
-            shown.update()
+            done += 1
     finally:
-        done.set()
-        shown.close()
+        over.set()
+        thread.join()
+        if time.monotonic() - began > PATIENCE:
+            write("")
 
 
 VERIFIER_TIMEOUT = 60.0  # seconds without any result, after which the missing ones have failed
