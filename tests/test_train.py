@@ -177,10 +177,15 @@ def test_what_a_run_prints(tmp_path, capsys):
 
 
 def test_what_takes_long_shows_how_far_it_is_also_in_a_pipe(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(plumbing, "PATIENCE", 1e-4)
-    run(tmp_path, "--steps", "1")
+    monkeypatch.setattr(plumbing, "PATIENCE", 0.02)
+    for _ in plumbing.bar(range(2), "update"):
+        time.sleep(0.2)
     bars = capsys.readouterr().err
-    assert all(f"{what}: " in bars for what in ("tokens", "update", "scored"))
+    assert "update:   0%|" in bars and "update:  50%|" in bars and bars.endswith(" " * 79 + "\r")
+    loops = set()
+    monkeypatch.setattr(rlvr, "bar", lambda items, what: loops.add(what) or items)
+    run(tmp_path, "--steps", "1")
+    assert loops == {"tokens", "update"}
 
 
 def test_the_preflight_shows_what_an_environment_replied(tmp_path, capsys, write):
