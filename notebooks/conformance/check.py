@@ -367,7 +367,9 @@ def main(argv=None):
     wrong = found["MISTAKE"]
     left = found["not offered"]
     if left == len(results):
-        say(f"{flags.adapter} has none of the functions; of several classes name one: FILE.py:NAME")
+        say(
+            f"error: {flags.adapter} has none of the functions; of several classes name one: FILE.py:NAME"
+        )
     print(f"{found['ok']} ok, {wrong} wrong, {left} not offered, of {len(results)} cases")
     return int(wrong > 0 or left == len(results))
 

@@ -120,7 +120,7 @@ def trained_at_random(day, name, *flags):
     words += ["--reward", f"{__file__}:debt", "--eval-problems", 2]
     if day.small:
         words += "--prompts-per-step 2 --num-samples 4 --max-new-tokens 16".split()
-    nothing = "preflight start evaluate_both save_checkpoint save_final".split()
+    nothing = "check_model preflight start evaluate_both save_checkpoint save_final".split()
     instead = dict.fromkeys(nothing, lambda *given: {})
     instead["load"] = lambda *given: random_policy(day)
     with mock.patch.multiple(train, **instead):
