@@ -206,6 +206,8 @@ def echo():
     out = capsys.readouterr().out
     assert "8 problems to train on, 16 held out\n" in out
     assert re.search(r"a completion with reward -?[0-9.]+:\n    .*\n    \[\[echo\]\]", out)
+    hostile = plumbing.shown("\x1b[2J" + "x" * 80)  # a model may write what clears a terminal
+    assert hostile.splitlines() == ["    \\x1b[2J" + "x" * 68, "    " + "x" * 12]
 
 
 # ---- Stopping and going on -----------------------------------------------------------------------
