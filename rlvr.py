@@ -42,6 +42,7 @@ import random
 import re
 import time
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 import torch
 import torch.nn.functional as F
@@ -715,6 +716,11 @@ class Settings:
         loss_weights(torch.ones(1, 1), self.norm)  # refuses an unknown norm
 
 
+@lru_cache(2)
+def epoch_order(seed, epoch, N):
+    return random.Random(f"order {seed} {epoch}").sample(range(N), N)
+
+
 class GRPO:
     """GRPO as this project runs it. To write your own method, subclass it in a file of your own and
     override what differs. Its functions get plain tensors."""
@@ -745,7 +751,7 @@ class GRPO:
         start = (step - 1) * P  # problems drawn in earlier steps
         order = []
         for epoch in range(start // N, (start + P - 1) // N + 1):
-            order += random.Random(f"order {self.settings.seed} {epoch}").sample(range(N), N)
+            order += epoch_order(self.settings.seed, epoch, N)
         return order[start % N :][:P]
 
     def roll_out(self, model, tokenizer, prompts, training, **how):

@@ -10,6 +10,7 @@ Section 1 is the loop. The other sections can be skipped on a first reading.
 
 import contextlib
 import datetime
+import gc
 import gzip
 import json
 import math
@@ -25,6 +26,8 @@ import warnings
 import zlib
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+
+gc.disable()  # modules are no garbage, and to look for some takes half a second
 
 import torch
 import torch.distributed as dist
@@ -42,6 +45,9 @@ from model import ModelError, Qwen3, Tokenizer, _read_json, check_model, check_p
 from model import fetch, load, oom_hint, pick_device, save
 from rlvr import GRPO, Rollouts, Stopped, bad_return, limit_sampling, records_of
 from rlvr import roll_out, token_advantages, update_gradients
+
+gc.freeze()
+gc.enable()
 
 # ---- 1. The loop ---------------------------------------------------------------------------------
 
@@ -223,14 +229,20 @@ def write_samples(run, batch, advantages):
     """Write all completions of the step, with their scores, tokens and log-probs."""
     if RANK > 0:
         return
+    rollouts = batch.rollouts
+    own = rollouts.mask > 0  # (B, T-1)
+    counts = own.sum(1).tolist()
+    tensors = (advantages, rollouts.ids[:, 1:], rollouts.logp)  # (B, T-1)
+    columns = [tensor[own].split(counts) for tensor in tensors]
+    lines = []
+    for record, advantage, ids, logps in zip(records_of(batch), *columns):
+        record["advantage"] = advantage.mean().item()
+        record["ids"] = ids.tolist()
+        record["logps"] = logps.tolist()
+        lines.append(json.dumps(record, ensure_ascii=False) + "\n")
     path = run.folder / "samples" / f"step_{batch.step:06d}.jsonl.gz"
-    with gzip.open(path, "wt", encoding="utf-8", errors="replace") as file:
-        for i, record in enumerate(records_of(batch)):
-            own = batch.rollouts.mask[i] > 0  # (T-1,)
-            record["advantage"] = advantages[i][own].mean().item()
-            record["ids"] = batch.rollouts.ids[i, 1:][own].tolist()
-            record["logps"] = batch.rollouts.logp[i][own].tolist()
-            file.write(json.dumps(record, ensure_ascii=False) + "\n")
+    with gzip.open(path, "wb", compresslevel=6) as file:
+        file.write("".join(lines).encode("utf-8", "replace"))
 
 
 def finish_step(run, row, batch, advantages):
