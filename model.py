@@ -341,12 +341,12 @@ class Qwen3(nn.Module):
         weight = (self.lm_head or self.model.embed_tokens).weight
         return head(self.model.norm(x), weight)
 
-    @torch.inference_mode()  # less bookkeeping per operation than no_grad
     def next_logits(self, ids, cache, last):
         """Run the model on ids (B, T), which continue the rows of the cache. Returns the logits
         (B, V) after one token of each row. last: the indices (rows, columns) of these tokens."""
         V = self.config.num_tokens  # subtle: ids >= V have an embedding but are not tokens
-        return self(ids, cache, head=lambda x, weight: F.linear(x[last], weight)[:, :V])
+        with torch.inference_mode():  # less bookkeeping for each operation than under no_grad
+            return self(ids, cache, head=lambda x, weight: F.linear(x[last], weight)[:, :V])
 
     device = property(lambda model: model.model.embed_tokens.weight.device)
 

@@ -46,8 +46,8 @@ from functools import lru_cache
 
 import torch
 import torch.nn.functional as F
+from torch.autograd.function import once_differentiable
 from torch.nn.utils.rnn import pad_sequence
-from torch.utils.checkpoint import checkpoint
 
 from appendix.chat import Turns, close_environments, read_replies, write_replies
 from appendix.plumbing import DataError, bar, option, run_all
@@ -533,27 +533,73 @@ def trained_logprobs(model, micro, targets, temperature=1.0):
     V = model.config.num_tokens
 
     def head(hidden, weight):  # (N, L, C), (vocab_size, C)
-        # Chunks are recomputed in the backward pass: all logits of 8 x 1024 tokens would take 5 GB.
-        size = CHUNK_ELEMENTS // V
-        chunks = zip(hidden[micro.trained].split(size), targets.split(size))
-        results = [
-            checkpoint(chunk_logprobs, states, weight, ids, V, temperature, use_reentrant=False)
-            for states, ids in chunks
-        ]
-        logps, entropies = zip(*results)
-        return torch.cat(logps), torch.cat(entropies)
+        hidden = hidden[micro.trained]  # (M, C)
+        if targets.numel() * V > CHUNK_ELEMENTS:
+            return ChunkedLogprobs.apply(hidden, weight, targets, V, temperature)
+        # Not weight[:V], which autocast would cast each time.
+        return logprobs_of(F.linear(hidden, weight)[:, :V], targets, temperature)
 
     return model(micro.ids, head=head, positions=micro.positions, mask=micro.mask)
 
 
-def chunk_logprobs(hidden, weight, targets, V, temperature):
-    """Compute one chunk: hidden (M, C), weight (vocab_size, C), targets (M,) -> log-probs (M,),
-    entropies (M,)."""
-    logits = F.linear(hidden, weight)[:, :V]  # not weight[:V], which autocast would cast each time
+def logprobs_of(logits, targets, temperature):
+    """logits (M, V), targets (M,) -> log-probs of the targets (M,), entropies (M,)."""
     logp = (logits.float() / temperature).log_softmax(-1)  # (M, V)
+    del logits  # another 134 MB
     with torch.no_grad():
-        entropy = -(logp.exp() * logp).sum(-1)
+        entropy = -logp.exp().mul_(logp).sum(-1)
     return logp.gather(1, targets[:, None]).squeeze(1), entropy
+
+
+class ChunkedLogprobs(torch.autograd.Function):
+    """The same from hidden (M, C) and weight (vocab_size, C), for one chunk of tokens at a time: all
+    logits of 8 x 1024 tokens would take 5 GB. The backward pass computes them again.
+
+    It adds each chunk's gradient to weight.grad in place. Autograd would hold two more tensors of
+    the weight's size, its sum over the chunks and the next term: 0.6 GB each for Qwen3-0.6B."""
+
+    @staticmethod
+    def forward(ctx, hidden, weight, targets, V, temperature):
+        device = hidden.device.type
+        if torch.is_autocast_enabled(device):
+            hidden = hidden.to(torch.get_autocast_dtype(device))
+        ctx.save_for_backward(hidden, weight, targets)
+        ctx.size = CHUNK_ELEMENTS // V
+        ctx.temperature = temperature
+        ctx.V = V
+        used = weight[:V].to(hidden.dtype)
+        chunks = zip(hidden.split(ctx.size), targets.split(ctx.size))
+        results = [logprobs_of(states @ used.t(), ids, temperature) for states, ids in chunks]
+        logps, entropies = zip(*results)
+        entropy = torch.cat(entropies)
+        ctx.mark_non_differentiable(entropy)
+        return torch.cat(logps), entropy
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad, _):
+        hidden, weight, targets = ctx.saved_tensors
+        used = weight[: ctx.V].to(hidden.dtype)
+        # torch.autograd.grad must not change .grad, and only a leaf has one.
+        in_place = weight.is_leaf and torch.autograd._is_checkpoint_valid()
+        total = weight.grad if in_place else None
+        if total is None and weight.requires_grad:
+            total = torch.zeros_like(weight)
+        hidden_grads = []
+        for states, ids, scale in zip(
+            *(x.split(ctx.size) for x in (hidden, targets, grad[:, None]))
+        ):
+            # The gradient of log p(target): 1 at the target, minus p, over the temperature.
+            d = ((states @ used.t()).float() / ctx.temperature).softmax(-1)  # (m, V)
+            d.mul_(-scale).scatter_add_(1, ids[:, None], scale)
+            d /= ctx.temperature
+            if total is not None:
+                total[: ctx.V].addmm_(d.t().to(total.dtype), states.to(total.dtype))
+            hidden_grads.append(d.to(used.dtype) @ used)
+        if in_place:
+            weight.grad = total
+            total = None
+        return torch.cat(hidden_grads), total, None, None, None
 
 
 def log_probs_of(model, micro, ids, mask, temperature):

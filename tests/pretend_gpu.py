@@ -213,6 +213,8 @@ class PretendGPU(contextlib.ExitStack):
         self.attention = []
         self.waits = Counter()
         self.uploads = Counter()
+        # Tensors of inference mode allow no wrapper.
+        self.enter_context(mock.patch.object(torch, "inference_mode", torch.no_grad))
         for name, value in PATCHES.items():
             self.enter_context(mock.patch.object(torch.cuda, name, value))
         missing = "torch.cuda.amp.common.amp_definitely_not_available"
