@@ -183,6 +183,7 @@ class KVCache:
         self.v = [weight.new_zeros(shape) for _ in layers]
         self.lengths = weight.new_zeros(rows, dtype=torch.long)
         self.used = 0
+        self.seen = 0  # decoding reads at least so many slots: see `record` in rlvr.sample
 
     def write(self, layer, k, v, positions):
         """Store k, v (B, K, T, D) at positions (B, T). Returns the layer's k and v (B, K, S, D),
@@ -191,7 +192,7 @@ class KVCache:
         both = self.k[layer], self.v[layer]
         for cached, new in zip(both, (k, v)):
             cached.scatter_(2, index, new.to(cached.dtype))  # under autocast the dtypes differ
-        seen = self.used + k.size(2)
+        seen = max(self.seen, self.used + k.size(2))
         return [cached[:, :, :seen] for cached in both]
 
     def rewind(self, lengths):
@@ -323,8 +324,8 @@ class Qwen3(nn.Module):
             positions = torch.arange(T, device=ids.device).expand(B, T)
         if cache and cache.used > 0:
             positions = positions + cache.lengths[:, None]  # (B, T)
-            slots = torch.arange(cache.used + T, device=ids.device)
-            future = slots > positions[:, None, :, None]  # (B, 1, T, used + T)
+            slots = torch.arange(max(cache.seen, cache.used + T), device=ids.device)
+            future = slots > positions[:, None, :, None]  # (B, 1, T, S)
             # -inf hides a slot. SDPA would convert a boolean mask in every layer, so this is float.
             mask = cache.k[0].new_zeros(future.shape).masked_fill(future, -torch.inf)
         x = self.model.embed_tokens(ids)  # (B, T, C)
@@ -336,7 +337,7 @@ class Qwen3(nn.Module):
                 block = partial(checkpoint, block, use_reentrant=False, preserve_rng_state=False)
             x = block(x, rope, positions, mask, cache)
         if cache:
-            cache.lengths = cache.lengths + T
+            cache.lengths += T
             cache.used += T
         weight = (self.lm_head or self.model.embed_tokens).weight
         return head(self.model.norm(x), weight)

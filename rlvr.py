@@ -188,6 +188,7 @@ def sample(
     uniforms=None,
     choose=choose,
     reply=None,
+    record=None,
 ):
     """Sample G completions of each of P prompts (lists of token ids) with a KV cache -> Rollouts.
 
@@ -198,6 +199,8 @@ def sample(
               and their completions so far. For each row it returns the token ids of its reply, []
               to let the policy go on, or None to end the completion. Replies count towards
               max_new_tokens, but are not the policy's own words: their mask is 0.
+    record:   (decode, cache) -> None: calls decode(), or repeats it as a CUDA graph. No GPU has run
+              it yet: see Recorder in tests/bench_sampling.py.
     Raises ValueError for an empty prompt."""
     if not prompts or not all(prompts):
         raise ValueError("sample needs at least one prompt, and at least one token in each prompt")
@@ -213,11 +216,20 @@ def sample(
     # Decode one token at a time. Row a of the cache is row rows[a] of the rollouts. Some of these
     # rows may have finished already: the tokens sampled for them are discarded.
     rows = torch.arange(len(rollouts.ids), device=device)  # (A,)
+    token = torch.zeros_like(rows)  # (A,) the last one of each row
+
+    def append(logits):
+        new, logp = choose(logits, uniforms[rows, rollouts.lengths[rows]], temperature)
+        rollouts.append(rows, new, logp, stop_ids)
+        token.copy_(new)
+
+    def decode():
+        append(model.next_logits(token[:, None], cache, (slice(None), -1)))
+
+    append(logits)
     # Asking which rows have finished synchronises with the GPU, so ask every 8 tokens only.
     check_every = 1 if reply or device.type == "cpu" else 8
     for t in bar(range(max_new_tokens), "tokens"):
-        token, logp = choose(logits, uniforms[rows, rollouts.lengths[rows]], temperature)
-        rollouts.append(rows, token, logp, stop_ids)
         if t % check_every == 0 or t + 1 == max_new_tokens:
             if reply:
                 write_replies(rollouts, rows, reply, max_new_tokens)
@@ -233,9 +245,11 @@ def sample(
                 token = token[remaining]
                 cache.take(remaining)
         if reply:
-            logits = read_replies(model, cache, rollouts, rows)
+            append(read_replies(model, cache, rollouts, rows))
+        elif record:
+            record(decode, cache)
         else:
-            logits = model.next_logits(token[:, None], cache, (slice(None), -1))
+            decode()
     # Cut off the columns on the right that no completion uses.
     T = int(rollouts.ends.max())
     rollouts.ids = rollouts.ids[:, :T]
@@ -534,10 +548,16 @@ def trained_logprobs(model, micro, targets, temperature=1.0):
 
     def head(hidden, weight):  # (N, L, C), (vocab_size, C)
         hidden = hidden[micro.trained]  # (M, C)
-        if targets.numel() * V > CHUNK_ELEMENTS:
-            return ChunkedLogprobs.apply(hidden, weight, targets, V, temperature)
-        # Not weight[:V], which autocast would cast each time.
-        return logprobs_of(F.linear(hidden, weight)[:, :V], targets, temperature)
+        size = CHUNK_ELEMENTS // V
+        if len(targets) <= size:
+            # Not weight[:V], which autocast would cast each time.
+            return logprobs_of(F.linear(hidden, weight)[:, :V], targets, temperature)
+        dtype = F.linear(hidden[:1], weight[:1]).dtype  # autocast may choose another
+        used = weight.detach()[:V].to(dtype)
+        chunks = zip(hidden.to(dtype).split(size), targets.split(size))
+        results = [ChunkLogprobs.apply(*chunk, weight, used, temperature) for chunk in chunks]
+        logps, entropies = zip(*results)
+        return torch.cat(logps), torch.cat(entropies)
 
     return model(micro.ids, head=head, positions=micro.positions, mask=micro.mask)
 
@@ -545,61 +565,43 @@ def trained_logprobs(model, micro, targets, temperature=1.0):
 def logprobs_of(logits, targets, temperature):
     """logits (M, V), targets (M,) -> log-probs of the targets (M,), entropies (M,)."""
     logp = (logits.float() / temperature).log_softmax(-1)  # (M, V)
-    del logits  # another 134 MB
     with torch.no_grad():
-        entropy = -logp.exp().mul_(logp).sum(-1)
+        entropy = -logp.exp().mul_(logp).sum(-1)  # in place: (M, V) is large
     return logp.gather(1, targets[:, None]).squeeze(1), entropy
 
 
-class ChunkedLogprobs(torch.autograd.Function):
-    """The same from hidden (M, C) and weight (vocab_size, C), for one chunk of tokens at a time: all
-    logits of 8 x 1024 tokens would take 5 GB. The backward pass computes them again.
+class ChunkLogprobs(torch.autograd.Function):
+    """logprobs_of one chunk: hidden (M, C), targets (M,), weight (vocab_size, C), and its rows in
+    use (V, C), in the dtype to compute in. The backward pass computes the logits again: those of
+    8 x 1024 tokens would take 5 GB.
 
-    It adds each chunk's gradient to weight.grad in place. Autograd would hold two more tensors of
-    the weight's size, its sum over the chunks and the next term: 0.6 GB each for Qwen3-0.6B."""
+    It adds the gradient to weight.grad in place. Autograd would hold two more tensors of the
+    weight's size, the sum over the chunks and the next term: 0.6 GB each for Qwen3-0.6B."""
 
     @staticmethod
-    def forward(ctx, hidden, weight, targets, V, temperature):
-        device = hidden.device.type
-        if torch.is_autocast_enabled(device):
-            hidden = hidden.to(torch.get_autocast_dtype(device))
-        ctx.save_for_backward(hidden, weight, targets)
-        ctx.size = CHUNK_ELEMENTS // V
+    def forward(ctx, hidden, targets, weight, used, temperature):
+        ctx.save_for_backward(hidden, targets, weight, used)
         ctx.temperature = temperature
-        ctx.V = V
-        used = weight[:V].to(hidden.dtype)
-        chunks = zip(hidden.split(ctx.size), targets.split(ctx.size))
-        results = [logprobs_of(states @ used.t(), ids, temperature) for states, ids in chunks]
-        logps, entropies = zip(*results)
-        entropy = torch.cat(entropies)
+        logp, entropy = logprobs_of(hidden @ used.t(), targets, temperature)
         ctx.mark_non_differentiable(entropy)
-        return torch.cat(logps), entropy
+        return logp, entropy
 
     @staticmethod
     @once_differentiable
     def backward(ctx, grad, _):
-        hidden, weight, targets = ctx.saved_tensors
-        used = weight[: ctx.V].to(hidden.dtype)
-        # torch.autograd.grad must not change .grad, and only a leaf has one.
-        in_place = weight.is_leaf and torch.autograd._is_checkpoint_valid()
-        total = weight.grad if in_place else None
-        if total is None and weight.requires_grad:
-            total = torch.zeros_like(weight)
-        hidden_grads = []
-        for states, ids, scale in zip(
-            *(x.split(ctx.size) for x in (hidden, targets, grad[:, None]))
-        ):
-            # The gradient of log p(target): 1 at the target, minus p, over the temperature.
-            d = ((states @ used.t()).float() / ctx.temperature).softmax(-1)  # (m, V)
-            d.mul_(-scale).scatter_add_(1, ids[:, None], scale)
-            d /= ctx.temperature
-            if total is not None:
-                total[: ctx.V].addmm_(d.t().to(total.dtype), states.to(total.dtype))
-            hidden_grads.append(d.to(used.dtype) @ used)
-        if in_place:
-            weight.grad = total
-            total = None
-        return torch.cat(hidden_grads), total, None, None, None
+        hidden, targets, weight, used = ctx.saved_tensors
+        # d log p(target) / d logit = (1 at the target - p) / temperature
+        d = ((hidden @ used.t()).float() / ctx.temperature).softmax(-1)  # (M, V)
+        d.mul_(-grad[:, None]).scatter_add_(1, targets[:, None], grad[:, None])
+        d /= ctx.temperature
+        returned = None
+        if ctx.needs_input_grad[2]:
+            total = weight.grad
+            # torch.autograd.grad must not change .grad, and there may be none yet.
+            if total is None or not torch.autograd._is_checkpoint_valid():
+                total = returned = torch.zeros_like(weight)
+            total[: len(used)].addmm_(d.t().to(total.dtype), hidden.to(total.dtype))
+        return d.to(used.dtype) @ used, None, returned, None, None
 
 
 def log_probs_of(model, micro, ids, mask, temperature):

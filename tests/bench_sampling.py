@@ -229,83 +229,52 @@ def waiting_rows(model):
     yield "waits for the GPU in a decoded token", "at most 1 in 8", f"{each:.3f}", each <= 1 / 8
 
 
-@torch.no_grad()
-def static_decoder(model, prompts, group, tokens):
-    """Sampling by steps that all read and write the same tensors, as a recording needs them: attention reads the whole
-    cache, masked from a row's length on -> (begin(), step(), the sampled tokens (B, tokens)). begin samples the first."""
-    rollouts, cache, logits = rlvr.prefill(model, prompts, group, tokens)
-    rows, slots = cache.k[0].size(0), cache.k[0].size(2)
-    start = cache.lengths.clone()
-    uniforms = rlvr.row_uniforms(range(rows), tokens, 0).to(model.device)
-    lengths = start.clone()
-    token = torch.zeros_like(start)
-    sampled = torch.zeros(rows, tokens, dtype=torch.long, device=model.device)
-
-    def write(logits):
-        column = (lengths - start)[:, None]  # (B, 1)
-        token.copy_(rlvr.choose(logits, uniforms.gather(1, column).squeeze(1))[0])
-        sampled.scatter_(1, column, token[:, None])
-
-    @torch.no_grad()
-    def begin():
-        lengths.copy_(start)
-        write(logits)
-
-    @torch.no_grad()
-    def step():
-        cache.lengths = lengths
-        cache.used = slots - 1  # so the mask is as wide as the cache
-        logits = model.next_logits(token[:, None], cache, (slice(None), -1))
-        lengths.copy_(cache.lengths)
-        write(logits)
-
-    return begin, step, sampled
+def rounded(decode, cache):
+    """`record` of rlvr.sample: a decode step that reads up to 63 slots which are still empty, so that for 64 tokens all
+    of its shapes stay."""
+    if cache.used >= cache.seen:
+        cache.seen = min((cache.used // 64 + 1) * 64, cache.k[0].size(2))
+    decode()
 
 
-def record(step):
-    """-> a function that starts all kernels of step() at once (a CUDA graph)."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):  # PyTorch's notes ask for calls on another stream first
-        for _ in range(3):
-            step()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        step()
-    return graph.replay
+class Recorder:
+    """`record` of rlvr.sample: the same step as one CUDA graph. To start its kernels one by one takes longer than they
+    run. It is recorded anew when a shape changes: every 64 tokens, and when rows are dropped."""
+
+    step = None
+
+    def __call__(self, decode, cache):
+        used = cache.used
+        step = decode, len(cache.lengths), cache.seen
+        if step == self.step and used < cache.seen:
+            self.graph.replay()
+        else:
+            self.graph = None  # its memory is free now
+            rounded(decode, cache)  # PyTorch's notes ask for a run before the recording
+            cache.used = used  # when it is recorded, Python runs again, but no kernel
+            self.graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self.graph):
+                decode()
+            self.step = decode, len(cache.lengths), cache.seen
+        cache.used = used + 1
 
 
 def recorded_rows(model, prompt=128, tokens=512):
-    """A token of 64 rows: as rlvr.sample samples it, which attends to what a row holds and drops none here; by a step that
-    attends to the whole cache, kernel by kernel; and by that step recorded."""
-    device = model.device.type
-    prompts = [[5] * prompt] * 8
+    """A token of 64 rows, none of which is dropped: as rlvr.sample decodes it, by steps that can be recorded, and
+    recorded."""
     uniforms = rlvr.row_uniforms(range(64), tokens, 0)
-    usual = functools.partial(rlvr.sample, model, prompts, 8, tokens, 1.0, [], uniforms)
-    begin, step, sampled = static_decoder(model, prompts, 8, tokens)
-
-    def decode(one, tokens):
-        begin()
-        for _ in range(tokens - 1):
-            one()
-
-    decode(step, 17)
-    expected = sampled[:, :17].clone()
-    replay = record(step)
-    sampled.zero_()
-    decode(replay, 17)
-    same = sampled[:, :17].equal(expected)
-    usual()  # the first call is not timed
-    works = [
-        usual,
-        functools.partial(decode, step, tokens),
-        functools.partial(decode, replay, tokens),
-    ]
-    seconds = [timed(work, device) / tokens for work in works]
-    first, static, recorded = (f"{1e3 * value:.2f}" for value in seconds)
-    yield "ms a token of 64 rows: rlvr.sample", "5.9 (781 launches)", first
-    yield "    over the whole cache, not recorded", "about as many", static
+    seconds = []
+    logps = []
+    for record in (None, rounded, Recorder()):
+        sample = functools.partial(
+            rlvr.sample, model, [[5] * prompt] * 8, 8, tokens, 1.0, [], uniforms, record=record
+        )
+        logps.append(sample().logp)  # the first call is not timed
+        seconds.append(timed(sample, model.device.type) / tokens)
+    usual, ready, recorded = (f"{1e3 * value:.2f}" for value in seconds)
+    same = logps[1].equal(logps[2])
+    yield "ms a token of 64 rows: rlvr.sample", "5.9 (781 launches)", usual
+    yield "    by steps that can be recorded", "about as many", ready
     yield "    recorded", "less, if it pays", recorded
     yield "    which is so many times less", "", f"{seconds[0] / seconds[2]:.1f}"
     yield "    and samples the same", "True", str(same), same

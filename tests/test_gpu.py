@@ -3,10 +3,14 @@ to be CUDA (pretend_gpu.py). Nothing here says how fast a real one is."""
 
 import json
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
+import bench_sampling
 import eval as evaluation
 import rlvr
 import train
@@ -53,6 +57,57 @@ def test_decoding_waits_for_the_device_at_most_once_in_8_tokens():
     (few, sent), (many, sent_later) = counts
     assert 0 < many - few <= (96 - 32) // 8
     assert sent_later == sent
+
+
+class Tape(TorchDispatchMode):
+    """What a CUDA graph does, on a CPU: replay() repeats the recorded operations on the same tensors.
+    Where CUDA records it does not compute; here, what was computed meanwhile is undone."""
+
+    def __init__(self):
+        super().__init__()
+        self.operations = []
+        self.before = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func._schema.is_mutable:
+            self.before.append((args[0], args[0].clone()))
+        out = func(*args, **(kwargs or {}))
+        self.operations.append((func, args, kwargs or {}, out))
+        return out
+
+    def __exit__(self, *error):
+        super().__exit__(*error)
+        for tensor, value in reversed(self.before):
+            tensor.copy_(value)
+
+    @torch.inference_mode()
+    def replay(self):
+        for func, args, kwargs, out in self.operations:
+            new = func(*args, **kwargs)
+            for old, value in zip(tree_leaves(out), tree_leaves(new)):
+                if value.data_ptr() != old.data_ptr():  # neither a view nor written in place
+                    old.copy_(value)
+
+
+def test_a_recorded_decode_step_samples_the_same(monkeypatch):
+    """All tensors of a decoded token keep their places and shapes: no Python runs in between."""
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Tape)
+    monkeypatch.setattr(torch.cuda, "graph", lambda tape: tape)
+    forward = mock.Mock(wraps=Qwen3.forward)
+    monkeypatch.setattr(Qwen3, "forward", lambda *given, **how: forward(*given, **how))
+    model, tokenizer = load(TINY)
+    prompts = [tokenizer.encode("1+2="), tokenizer.encode("35-4+7=")]
+    found = []
+    for record in (None, bench_sampling.rounded, bench_sampling.Recorder()):
+        forward.reset_mock()
+        uniforms = row_uniforms(range(8), 100, 0)
+        found.append(sample(model, prompts, 4, 100, 1.5, uniforms=uniforms, record=record))
+    usual, rounded, recorded = found
+    assert forward.call_count < 30 < recorded.lengths.max()
+    assert recorded.ids.equal(rounded.ids)
+    assert recorded.logp.equal(rounded.logp)
+    assert recorded.ids.equal(usual.ids)
+    torch.testing.assert_close(recorded.logp, usual.logp, atol=1e-5, rtol=0)
 
 
 def test_a_step_waits_for_the_device_a_bounded_number_of_times(tmp_path):
