@@ -593,15 +593,19 @@ class ChunkLogprobs(torch.autograd.Function):
         # d log p(target) / d logit = (1 at the target - p) / temperature
         d = ((hidden @ used.t()).float() / ctx.temperature).softmax(-1)  # (M, V)
         d.mul_(-grad[:, None]).scatter_add_(1, targets[:, None], grad[:, None])
-        d /= ctx.temperature
+        d = (d / ctx.temperature).to(used.dtype)
         returned = None
         if ctx.needs_input_grad[2]:
             total = weight.grad
             # torch.autograd.grad must not change .grad, and there may be none yet.
             if total is None or not torch.autograd._is_checkpoint_valid():
                 total = returned = torch.zeros_like(weight)
-            total[: len(used)].addmm_(d.t().to(total.dtype), hidden.to(total.dtype))
-        return d.to(used.dtype) @ used, None, returned, None, None
+            rows = total[: len(used)]
+            if rows.dtype == d.dtype:
+                rows.addmm_(d.t(), hidden)
+            else:  # under autocast: d is in bf16, the sum in fp32
+                rows += d.t() @ hidden
+        return d @ used, None, returned, None, None
 
 
 def log_probs_of(model, micro, ids, mask, temperature):

@@ -18,6 +18,7 @@ from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import ranks
+import rlvr
 import train
 from appendix.plumbing import read_problems
 from model import ModelError, load
@@ -51,6 +52,8 @@ def updates(fsdp):
     All rows have a signal in the first; in the second a single one has, of the last group, so that
     the other processes have nothing of their own; in the third none has."""
     train.start_processes("cpu")
+    if train.WORLD > 1:
+        rlvr.CHUNK_ELEMENTS = 400  # several chunks, whose gradients are added in place
     results = []
     for variant in VARIANTS:
         flags = train.parse_args([*FLAGS, *variant, *fsdp, "--name", "unwritten"])

@@ -1,12 +1,14 @@
 """rlvr.py: the chapter's numbers, sampling against the plain way of doing it, and the traps that give no error."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 
 import rlvr
-from model import Block
+from model import Block, Qwen3
+from notebooks.models.make_tiny import init_weights, tiny_config
 from rlvr import (
     GRPO,
     MicroBatch,
@@ -294,6 +296,39 @@ def test_chunked_logprobs_equal_the_naive_ones(model, prompts, monkeypatch):
     torch.testing.assert_close(entropy, expected, atol=1e-5, rtol=1e-5)
     ours = of_the_formula(logp.sum(), model)
     torch.testing.assert_close(ours, of_the_formula(naive.sum(), model), atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("trained", ["everything", "but for the head"])
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_gradient_of_chunks_is_that_of_one(tied, trained, dtype, prompts, monkeypatch):
+    """By two backward passes, the second of which adds to the .grad of the first, and by
+    torch.autograd.grad, which leaves .grad alone. The last ids of the vocabulary are no tokens."""
+    config = replace(tiny_config(30, eos_token_id=0), tie_word_embeddings=tied)
+    model = init_weights(Qwen3(config), torch.Generator().manual_seed(0))
+    config.num_tokens = 25
+    rollouts = sample(model, prompts, 3, 20, stop_ids=[0])
+    (model.lm_head or model.model.embed_tokens).requires_grad_(trained == "everything")
+    parameters = [param for param in model.parameters() if param.requires_grad]
+
+    def gradients():
+        def loss():
+            with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
+                return token_logprobs(model, rollouts.ids, 0.9, rollouts.mask).sum()
+
+        loss().backward()
+        loss().backward()
+        assert all((param.grad is not None) == param.requires_grad for param in model.parameters())
+        added = [param.grad.clone() for param in parameters]
+        asked = torch.autograd.grad(loss(), parameters)
+        assert all(param.grad.equal(grad) for param, grad in zip(parameters, added))
+        model.zero_grad()
+        return torch.cat([grad.flatten() for grad in (*added, *asked)])
+
+    whole = gradients()
+    monkeypatch.setattr(rlvr, "CHUNK_ELEMENTS", 7 * 25)
+    error = (gradients() - whole).norm() / whole.norm()
+    assert error < (1e-6 if dtype == torch.float32 else 1e-2)
 
 
 @pytest.mark.parametrize("max_tokens", [1, 40, 100, 10**6])
