@@ -213,9 +213,9 @@ SAMPLE_TOKENS = 49152  # prompts included; Qwen3-0.6B in bf16 needs a cache of 5
 
 def sample_tokens_that_fit(config, dtype, free):
     """Return how many tokens to sample at once on a GPU with `free` free bytes. Their keys and
-    values may take 40 % of these bytes; logits, moments, gradients and activations get the rest."""
+    values may take 35 % of these bytes; logits, moments, gradients and activations get the rest."""
     numbers = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim
-    return max(1, min(SAMPLE_TOKENS, int(0.4 * free / (numbers * dtype.itemsize))))
+    return max(1, min(SAMPLE_TOKENS, int(0.35 * free / (numbers * dtype.itemsize))))
 
 
 class Attention(nn.Module):

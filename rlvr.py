@@ -380,10 +380,11 @@ def own_words(rollouts, tokenizer, eos, stops):
         text = tokenizer.decode(tokens, skip_special_tokens=False)
         for stop in stops:
             text = text.partition(stop)[0]
-        # 24 tokens hold the tags, even letter by letter.
-        prompt = tokenizer.decode(ids[:start][-24:].tolist(), skip_special_tokens=False)
-        opened = re.search(r"(<think>\s*(</think>\s*)?)?\Z", prompt).group()  # or nothing
-        texts.append(text if "<think>" in text else opened + text)
+        if "<think>" not in text:
+            # 24 tokens hold the tags, even letter by letter.
+            prompt = tokenizer.decode(ids[:start][-24:].tolist(), skip_special_tokens=False)
+            text = re.search(r"(<think>\s*(</think>\s*)?)?\Z", prompt).group() + text
+        texts.append(text)
     return texts
 
 

@@ -410,10 +410,9 @@ def peak_memory(model, dtype, sampled, micro_tokens=4096, trained=None):
     block = 5 * C + 4 * c.intermediate_size + 5 * c.head_dim * heads  # numbers a token
     kept = size * micro_tokens * (block + C * c.num_hidden_layers)  # a block, and inputs of all
     chunk = 18 * min(CHUNK_ELEMENTS, micro_tokens * V)  # logits
-    gradients = 4 * trained
-    if whole:
-        gradients += 8 * V * C  # for a moment there are three of the embedding
-    update = gradients + kept + chunk
+    table = V * C if whole else 0
+    head = kept + chunk + (2 * table if size == 2 else 0)  # the gradient of a chunk, if in bf16
+    update = 4 * trained + max(head, 4 * table)  # at the end that of the embedding
     return weights + copies + moments + max(sampling, update)
 
 
