@@ -224,13 +224,13 @@ def evaluate_both(run):
         summary = evaluate(records_of(batch), 1)
         return {f"{prefix}{name}": value for name, value in summary.items()}
 
-    # Where PyTorch computes in one thread, a second core may be free. But a method's own roll_out is
-    # never called twice at the same time.
-    usual = WORLD == 1 and type(run.method).roll_out is GRPO.roll_out
-    at_once = 2 if usual and run.flags.device == "cpu" and torch.get_num_threads() == 1 else 1
-    with ThreadPoolExecutor(at_once) as pool:
-        temperatures = (0.0, run.method.settings.temperature)
-        greedy, sampled = pool.map(columns, ("eval_", "eval_sampled_"), temperatures)
+    both = ("eval_", "eval_sampled_"), (0.0, run.method.settings.temperature)
+    own = type(run.method).roll_out is not GRPO.roll_out  # is never called twice at the same time
+    if WORLD > 1 or own or run.flags.device != "cpu" or torch.get_num_threads() > 1:
+        greedy, sampled = map(columns, *both)
+    else:  # PyTorch leaves other cores free: use one
+        with ThreadPoolExecutor() as pool:
+            greedy, sampled = pool.map(columns, *both)
     return greedy | sampled
 
 
