@@ -1,24 +1,27 @@
 """Sampling: tokens/s of rlvr.sample, of transformers.generate and of a plain batched sampler, side by side.
 
-    python tests/bench_sampling.py [--shape tiny|mid|0.6B] [--rows 16] [--group 8] [--lengths fixed|spread]
+    python tests/bench_sampling.py [--shape tiny|mid|SmolLM2|0.6B] [--rows 16] [--group 8] [--lengths fixed|spread]
 
-mid is between the two: 8 layers of 512 channels, 8 heads over 4, a vocabulary of 32,000 (42 million parameters).
+mid has 8 layers of 512 channels, 8 heads over 4, a vocabulary of 32,000 (42 million parameters). CTranslate2, whose rows
+cannot be told when to end, is asked for --lengths fixed, if it is installed (pip install ctranslate2).
 
-All three have the same random weights, prompts, number of rows and length of each completion; they take turns in one
+All have the same random weights, prompts, number of rows and length of each completion; they take turns in one
 process and the best of --repeats counts. On a CPU the seconds are CPU seconds per thread. "plain" is the sampler one
 writes first: prompts repeated for the group, a cache that is concatenated token by token, all rows kept to the end.
 Lengths are either all --max-new-tokens, or spread like those of a policy: an exponential with a third of that as its
-mean, cut off there. The floor is the time to read the weights once a step and each running row's cache, at the
-bandwidth measured here. Last line: a JSON object.
+mean, cut off there. Two limits: reading the weights once a step and each running row's cache, at the bandwidth measured
+here; and nothing but the products with the weights, timed here. Last line: a JSON object.
 """
 
 import argparse
 import functools
+import importlib.util
 import json
 import math
 import os
 import statistics
 import sys
+import tempfile
 import time
 import warnings
 
@@ -44,6 +47,19 @@ SHAPES = {
         num_key_value_heads=4,
         head_dim=64,
         eos_token_id=31999,
+    ),
+    "SmolLM2": functools.partial(
+        Config,
+        model_type="llama",
+        vocab_size=49152,
+        hidden_size=576,
+        intermediate_size=1536,
+        num_hidden_layers=30,
+        num_attention_heads=9,
+        num_key_value_heads=3,
+        head_dim=64,
+        rope_theta=1e5,
+        eos_token_id=49151,
     ),
     "0.6B": Config,
 }
@@ -84,14 +100,14 @@ def ours(model, prompts, group, lengths, stop):
 
 
 def transformers_twin(model):
-    """transformers' Qwen3 with the same weights: not a copy, the same tensors."""
+    """transformers' model with the same weights: not a copy, the same tensors."""
     import transformers
 
     numbers = {key: value for key, value in vars(model.config).items() if key != "num_tokens"}
     numbers["eos_token_id"] = list(model.config.eos_token_id)
-    config = transformers.Qwen3Config(**numbers)
+    config = transformers.AutoConfig.for_model(**numbers)
     with torch.device("meta"):
-        twin = transformers.Qwen3ForCausalLM(config)
+        twin = transformers.AutoModelForCausalLM.from_config(config)
     weights = dict(model.state_dict())
     weights["lm_head.weight"] = weights["model.embed_tokens.weight"]
     twin.load_state_dict(weights, assign=True)
@@ -129,6 +145,37 @@ def transformers_generate(model, prompts, group, lengths, stop):
         logits_processor=transformers.LogitsProcessorList([StopAt()]),
     )
     assert out.size(1) == len(prompts[0]) + max(lengths)
+
+
+@sampler("CTranslate2")
+def ctranslate2_generate(model, prompts, group, lengths, stop):
+    import ctranslate2
+    import tokenizers
+    import transformers
+
+    if not hasattr(model, "converted"):
+        words = {f"w{i}": i for i in range(model.config.vocab_size)}
+        backend = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="w0"))
+        ends = {"unk_token": "w0", "bos_token": "w0", "eos_token": f"w{stop}"}
+        with tempfile.TemporaryDirectory() as folder:
+            transformers_twin(model).save_pretrained(f"{folder}/hf")
+            tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=backend, **ends)
+            tokenizer.save_pretrained(f"{folder}/hf")
+            converter = ctranslate2.converters.TransformersConverter(f"{folder}/hf")
+            converter.convert(f"{folder}/ct2")
+            model.__dict__["converted"] = ctranslate2.Generator(
+                f"{folder}/ct2", intra_threads=torch.get_num_threads(), compute_type="float32"
+            )
+    tokens = [[f"w{i}" for i in prompt] for prompt in prompts for _ in range(group)]
+    results = model.converted.generate_batch(
+        tokens,
+        max_batch_size=len(tokens),
+        min_length=lengths[0],
+        max_length=lengths[0],
+        sampling_topk=0,
+        include_prompt_in_result=False,
+    )
+    assert {len(result.sequences_ids[0]) for result in results} == {lengths[0]}
 
 
 class ConcatenatedCache(KVCache):
@@ -189,6 +236,24 @@ def floor_seconds(model, prompt, lengths, bytes_per_second):
         weights + token * sum(prompt + t for n in lengths if n > t) for t in range(max(lengths))
     )
     return moved / bytes_per_second
+
+
+def products_seconds(model, lengths):
+    """Seconds of the products with the weights alone, for the rows that are running at each token."""
+    weights = [param for param in model.parameters() if param.ndim == 2]
+    if model.lm_head:
+        weights.remove(model.model.embed_tokens.weight)
+    inputs = {size: torch.randn(len(lengths), size) for size in {w.size(1) for w in weights}}
+    inputs = {size: x.to(weights[0]) for size, x in inputs.items()}
+
+    @torch.no_grad()
+    def work():
+        for t in range(max(lengths)):
+            running = sum(n > t for n in lengths)
+            for weight in weights:
+                F.linear(inputs[weight.size(1)][:running], weight)
+
+    return min(timed(work, model.device.type) for _ in range(2))
 
 
 # ---- What only a GPU has -------------------------------------------------------------------------------
@@ -314,13 +379,16 @@ def main(argv=None):
     prompts = torch.randint(stop, (args.rows // args.group, args.prompt_tokens)).tolist()
     lengths = row_lengths(args.rows, args.max_new_tokens, args.lengths)
     samplers = dict(SAMPLERS)
-    try:
+    for name in ("transformers", "CTranslate2"):
+        if not importlib.util.find_spec(name.lower()):
+            print(f"{name} is not installed: without its row\n")
+            del samplers[name]
+    if "transformers" in samplers:
         import transformers
 
         transformers.logging.set_verbosity_error()
-    except ImportError:
-        print("transformers is not installed: without its row\n")
-        del samplers["transformers"]
+    if args.lengths == "spread" or device != "cpu":
+        samplers.pop("CTranslate2", None)
     for function in samplers.values():  # imports and first calls are not timed
         function(model, prompts, args.group, [2] * args.rows, stop)
     seconds = {name: [] for name in samplers}
@@ -345,6 +413,11 @@ def main(argv=None):
     print(
         f"{'floor':<24} {floor:>8.2f} {tokens / floor:>9.0f}   reading memory at {speed / 1e9:.1f} GB/s"
     )
+    products = products_seconds(model, lengths)
+    share = products / best["rlvr.sample"]
+    print(
+        f"{'floor':<24} {products:>8.2f} {tokens / products:>9.0f}   the products with the weights alone"
+    )
     ratios = {
         name: statistics.median(
             other / mine for other, mine in zip(seconds[name], seconds["rlvr.sample"])
@@ -363,8 +436,8 @@ def main(argv=None):
     ]
     result = {
         **vars(args),
-        "columns": [*columns, "memory floor, tokens/s"],
-        "rows": [[*row, f"{tokens / floor:,.0f}"]],
+        "columns": [*columns, "the products alone, tokens/s", "rlvr.sample reaches"],
+        "rows": [[*row, f"{tokens / products:,.0f}", f"{share:.0%}"]],
         "tokens": tokens,
         "seconds": best,
         "floor_seconds": floor,

@@ -36,7 +36,7 @@ import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "notebooks")]
@@ -255,6 +255,7 @@ CARDS = {  # bytes a second; dense operations a second, in which numbers: NVIDIA
     "T4": (0.32e12, 8.1e12, torch.float32),  # has no bf16: everything is computed in fp32
 }
 START = 7.5e-6  # seconds to start a kernel from Python, measured on a CPU at commit d78cb0c
+ADDMM = {torch.ops.aten.addmm_: flop_registry[torch.ops.aten.addmm]}  # which it leaves out
 NO_KERNEL = "empty empty_like new_empty _unsafe_view detach alias device".split()
 
 
@@ -301,7 +302,10 @@ def counted(prepare, dtype=torch.float32):
             model.checkpoint_blocks = True
             with cast_weights(dtype, model):
                 work = prepare(model)
-                with FlopCounterMode(display=False) as flops, Kernels() as kernels:
+                with (
+                    FlopCounterMode(display=False, custom_mapping=ADDMM) as flops,
+                    Kernels() as kernels,
+                ):
                     work()
     finally:
         F.rms_norm = real
@@ -334,11 +338,13 @@ def one_micro_batch(model, autocast=True):
     sums = {param: torch.zeros(param.shape) for param in model.parameters()}
 
     def work():
+        for param, total in sums.items():
+            param.grad = total if total.dtype == param.dtype else None
         with torch.autocast("cpu", BF16, enabled=autocast):
             logp, _ = trained_logprobs(model, micro, places)
             logp.sum().backward()
         for param, total in sums.items():
-            if param.grad is not None:  # that of a norm, for which see above
+            if param.grad is not None and param.grad is not total:  # a norm has none, see above
                 total.add_(param.grad)
 
     return work

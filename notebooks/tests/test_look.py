@@ -409,7 +409,7 @@ def gpu(tmp_path, monkeypatch):
     pretended["get_device_properties"] = lambda _: SimpleNamespace(total_memory=80e9)
     pretended["max_memory_allocated"] = lambda: 9 * 10**9
     pretended["max_memory_reserved"] = pretended["max_memory_allocated"]
-    monkeypatch.setattr(bench_sampling, "record", lambda step: step)
+    monkeypatch.setattr(bench_sampling, "Recorder", lambda: bench_sampling.rounded)
     monkeypatch.setattr(bench_sampling, "bandwidth", lambda device: 3.1e12)
     monkeypatch.setattr(bench_sampling, "timed", lambda work, device: 0.001)
     with PretendGPU(), mock.patch.multiple(torch.cuda, **pretended):
