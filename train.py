@@ -28,7 +28,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-gc.disable()  # modules are no garbage, and to look for some takes half a second
+gc.disable()  # imports leave no garbage, and to look for it takes half a second
 
 import torch
 import torch.distributed as dist
@@ -225,12 +225,14 @@ def evaluate_both(run):
         return {f"{prefix}{name}": value for name, value in summary.items()}
 
     both = ("eval_", "eval_sampled_"), (0.0, run.method.settings.temperature)
-    own = type(run.method).roll_out is not GRPO.roll_out  # is never called twice at the same time
-    if WORLD > 1 or own or run.flags.device != "cpu" or torch.get_num_threads() > 1:
-        greedy, sampled = map(columns, *both)
-    else:  # PyTorch leaves other cores free: use one
+    # Where PyTorch computes in one thread of the CPU, another core may be free for the second. (But
+    # a method's own roll_out is never called twice at the same time.)
+    usual = type(run.method).roll_out is GRPO.roll_out
+    if usual and WORLD == 1 and run.flags.device == "cpu" and torch.get_num_threads() == 1:
         with ThreadPoolExecutor() as pool:
             greedy, sampled = pool.map(columns, *both)
+    else:
+        greedy, sampled = map(columns, *both)
     return greedy | sampled
 
 

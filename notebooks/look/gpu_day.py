@@ -286,7 +286,7 @@ def update_of_8(day):
     given = SimpleNamespace(config="train.py", prompt_tokens=128, dtype="bfloat16", **size)
     found = bench_training.measure(given)
     peak = found["peaks"]["update"] / 1e9
-    yield "GB of an update of 8 x 1,024", "at most 14", f"{peak:.2f}", peak <= 14
+    yield "GB of an update of 8 x 1,024", "12.8 computed, at most 14", f"{peak:.2f}", peak <= 14
     yield "its seconds", "", f"{found['seconds']:.2f}"
 
 
