@@ -238,20 +238,22 @@ def floor_seconds(model, prompt, lengths, bytes_per_second):
     return moved / bytes_per_second
 
 
-def products_seconds(model, lengths):
-    """Seconds of the products with the weights alone, for the rows that are running at each token."""
-    weights = [param for param in model.parameters() if param.ndim == 2]
-    if model.lm_head:
-        weights.remove(model.model.embed_tokens.weight)
-    inputs = {size: torch.randn(len(lengths), size) for size in {w.size(1) for w in weights}}
-    inputs = {size: x.to(weights[0]) for size, x in inputs.items()}
+def products_seconds(model, prompts, lengths):
+    """Seconds of the products with the weights alone: for the prompts, and for the rows that run at each token."""
+    weights = [param for param in model.model.layers.parameters() if param.ndim == 2]
+    head = (model.lm_head or model.model.embed_tokens).weight
+    read = sum(map(len, prompts))
+    most = max(read, len(lengths))
+    inputs = {size: torch.randn(most, size) for size in {w.size(1) for w in (*weights, head)}}
+    inputs = {size: x.to(head) for size, x in inputs.items()}
+    running = [sum(n > t for n in lengths) for t in range(1, max(lengths))]
 
     @torch.no_grad()
     def work():
-        for t in range(max(lengths)):
-            running = sum(n > t for n in lengths)
+        for rows, last in zip([read, *running], [len(prompts), *running]):
             for weight in weights:
-                F.linear(inputs[weight.size(1)][:running], weight)
+                F.linear(inputs[weight.size(1)][:rows], weight)
+            F.linear(inputs[head.size(1)][:last], head)
 
     return min(timed(work, model.device.type) for _ in range(2))
 
@@ -413,7 +415,7 @@ def main(argv=None):
     print(
         f"{'floor':<24} {floor:>8.2f} {tokens / floor:>9.0f}   reading memory at {speed / 1e9:.1f} GB/s"
     )
-    products = products_seconds(model, lengths)
+    products = products_seconds(model, prompts, lengths)
     share = products / best["rlvr.sample"]
     print(
         f"{'floor':<24} {products:>8.2f} {tokens / products:>9.0f}   the products with the weights alone"
