@@ -189,11 +189,12 @@ class KVCache:
         """Store k, v (B, K, T, D) at positions (B, T). Returns the layer's k and v (B, K, S, D),
         without the later slots, which hold nothing yet."""
         index = positions[:, None, :, None].expand_as(k)
-        both = self.k[layer], self.v[layer]
-        for cached, new in zip(both, (k, v)):
-            cached.scatter_(2, index, new.to(cached.dtype))  # under autocast the dtypes differ
         seen = max(self.seen, self.used + k.size(2))
-        return [cached[:, :, :seen] for cached in both]
+        both = []
+        for cached, new in ((self.k[layer], k), (self.v[layer], v)):
+            cached.scatter_(2, index, new.to(cached.dtype))  # under autocast the dtypes differ
+            both.append(cached[:, :, :seen])
+        return both
 
     def rewind(self, lengths):
         """Cut each row to its new length (B,). The tokens after it will be overwritten."""

@@ -202,8 +202,6 @@ def sample(
     record:   (decode, cache) -> None: calls decode(), or repeats it as a CUDA graph. No GPU has run
               it yet: see Recorder in tests/bench_sampling.py.
     Raises ValueError for an empty prompt."""
-    if not prompts or not all(prompts):
-        raise ValueError("sample needs at least one prompt, and at least one token in each prompt")
     device = model.device
     if stop_ids is None:
         stop_ids = model.config.eos_token_id
@@ -261,6 +259,8 @@ def sample(
 def prefill(model, prompts, num_samples, max_new_tokens):
     """Read the prompts in one forward pass. Returns (Rollouts with room for the completions, the KV
     cache, logits (B, V) for the first token of each completion)."""
+    if not prompts or not all(prompts):
+        raise ValueError("sample needs at least one prompt, and at least one token in each prompt")
     device = model.device
     numbers = torch.arange(len(prompts), device=device)  # (P,)
     # Prompts are padded on the right, so pick the logits of each last token.
@@ -302,14 +302,6 @@ class Batch:
         """(P, G), from 0 to 1. A completion that was cut off counts as 0, even with a right box."""
         right = [part["accuracy"] * (1 - part["truncated"]) for part in self.parts]
         return torch.tensor(right, dtype=torch.float64).view_as(self.rewards)
-
-    def transcript(self, row):
-        """A completion as text. An environment's replies stand in [[ ]], on lines of their own."""
-        turns = self.turns[row] if self.turns else []
-        text = "".join(said + f"\n[[{reply}]]\n" * bool(reply) for said, reply in turns)
-        said = "".join(said for said, _ in turns)
-        start = max(0, self.texts[row].find(said))
-        return text + self.texts[row][start + len(said) :]  # the words of a turn that was cut off
 
 
 def roll_out(
@@ -421,6 +413,7 @@ def score(rollouts, texts, problems, reward_fn):
     group, and at most 0: making the verifier fail must never help."""
     rewards = []
     parts = []
+    failed = []
     results = run_all(texts, problems, reward_fn)
     for result, problem, finished in zip(results, problems, rollouts.finished.tolist()):
         environment = problem.get("environment")  # an exception if it failed
@@ -429,8 +422,9 @@ def score(rollouts, texts, problems, reward_fn):
         reward, own = checked(result)
         rewards.append(reward if finished else min(0.0, reward))  # departure 5
         parts.append({**own, "truncated": float(not finished)})
+        failed.append(own["failed"] > 0)
     rewards = torch.tensor(rewards).view(-1, rollouts.num_samples)
-    failed = torch.tensor([part["failed"] > 0 for part in parts]).view_as(rewards)
+    failed = torch.tensor(failed).view_as(rewards)
     return torch.where(failed, rewards.amin(1, keepdim=True), rewards), parts
 
 

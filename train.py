@@ -39,6 +39,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 import verifiers
+from appendix.chat import transcript
 from appendix.plumbing import DataError, append_rows, as_json, cell, clear_errors, get_method
 from appendix.plumbing import git_commit, hashes_of, option, read_command, read_log, run_all, shown
 from eval import TaskFlags, evaluate, read_config
@@ -247,9 +248,7 @@ def write_samples(run, batch, advantages):
     columns = [tensor[own].split(counts) for tensor in tensors]
     lines = []
     for record, advantage, ids, logps in zip(records_of(batch), *columns):
-        record["advantage"] = advantage.mean().item()
-        record["ids"] = ids.tolist()
-        record["logps"] = logps.tolist()
+        record.update(advantage=advantage.mean().item(), ids=ids.tolist(), logps=logps.tolist())
         lines.append(json.dumps(record, ensure_ascii=False) + "\n")
     path = run.folder / "samples" / f"step_{batch.step:06d}.jsonl.gz"
     with gzip.open(path, "wb", compresslevel=6) as file:
@@ -648,7 +647,8 @@ def preflight(run):
     )
     rewards = batch.rewards.flatten()
     for row in (rewards.argmax(), rewards.argmin()):
-        text = shown(batch.transcript(row)[-400:])
+        text = transcript(batch.texts[row], batch.turns[row] if batch.turns else [])
+        text = shown(text[-400:])
         print(f"a completion with reward {rewards[row]:.2f}:\n{text}")
     why_stop = None
     if means["failed"] > 0.5:

@@ -198,6 +198,15 @@ class Turns:
         return ids[1:] if ids[0] == last else ids  # the policy has already ended its turn
 
 
+def transcript(text, turns):
+    """A completion as text, with the replies in [[ ]] on lines of their own. text: the policy's own
+    words; turns: pairs of them and a reply."""
+    shown = "".join(said + f"\n[[{reply}]]\n" * bool(reply) for said, reply in turns)
+    said = "".join(said for said, _ in turns)
+    start = max(0, text.find(said))
+    return shown + text[start + len(said) :]  # the words of a turn that was cut off
+
+
 def close_environments(problems):
     """Call close() of the environments that have it, also where a completion was cut off. Errors
     are ignored: those of close(), and that there is none."""
