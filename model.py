@@ -348,7 +348,8 @@ class Qwen3(nn.Module):
         (B, V) after one token of each row. last: the indices (rows, columns) of these tokens."""
         V = self.config.num_tokens  # subtle: ids >= V have an embedding but are not tokens
         with torch.inference_mode():  # less bookkeeping for each operation than under no_grad
-            return self(ids, cache, head=lambda x, weight: F.linear(x[last], weight)[:, :V])
+            logits = self(ids, cache, head=lambda x, weight: F.linear(x[last], weight)[:, :V])
+        return logits.clone()  # an ordinary tensor, which may be changed in place
 
     device = property(lambda model: model.model.embed_tokens.weight.device)
 

@@ -295,3 +295,33 @@ class PretendGPU(contextlib.ExitStack):
             self.waits[self.where(func)] += 1
         elif func in COPIES and theirs and any(x.dim() for x in tensors):
             self.uploads[self.where(func)] += 1
+
+
+class Tape(TorchDispatchMode):
+    """What a CUDA graph does, on a CPU: replay() repeats the recorded operations on the same tensors.
+    Where CUDA records it does not compute; here, what was computed meanwhile is undone."""
+
+    def __init__(self):
+        super().__init__()
+        self.operations = []
+        self.before = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func._schema.is_mutable:
+            self.before.append((args[0], args[0].clone()))
+        out = func(*args, **(kwargs or {}))
+        self.operations.append((func, args, kwargs or {}, out))
+        return out
+
+    def __exit__(self, *error):
+        super().__exit__(*error)
+        for tensor, value in reversed(self.before):
+            tensor.copy_(value)
+
+    @torch.inference_mode()
+    def replay(self):
+        for func, args, kwargs, out in self.operations:
+            new = func(*args, **kwargs)
+            for old, value in zip(tree_leaves(out), tree_leaves(new)):
+                if value.data_ptr() != old.data_ptr():  # neither a view nor written in place
+                    old.copy_(value)

@@ -225,17 +225,6 @@ def test_a_damaged_checkpoint_costs_only_the_steps_since_the_one_before(whole, c
     assert "after step 9 of 12" in said
 
 
-@pytest.mark.slow
-def test_a_folder_that_cannot_be_made_is_no_traceback(tmp_path):
-    (tmp_path / "file").write_text("")
-    command = [sys.executable, "train.py", *FLAGS, "--runs", str(tmp_path / "file" / "runs")]
-    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert said.returncode == 1
-    assert "Traceback" not in said.stderr
-    assert said.stderr.splitlines()[-1].startswith("error: ")
-    assert str(tmp_path / "file") in said.stderr
-
-
 @pytest.mark.parametrize("rows, half", [(0, 20), (9, 20)])
 def test_a_log_that_is_behind_its_checkpoint_costs_no_step(whole, rows, half, capsys):
     """The log ends in half a row, its first or that of step 9, of which the checkpoint is whole."""

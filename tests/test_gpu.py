@@ -7,8 +7,6 @@ from unittest import mock
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 import bench_sampling
 import eval as evaluation
@@ -16,7 +14,7 @@ import rlvr
 import train
 from model import Config, ModelError, Qwen3, load, save
 from notebooks.models.make_tiny import init_weights
-from pretend_gpu import OnGPU, PretendGPU
+from pretend_gpu import OnGPU, PretendGPU, Tape
 from ranks import KL
 from rlvr import compute_grpo_loss, row_uniforms, sample
 
@@ -59,52 +57,18 @@ def test_decoding_waits_for_the_device_at_most_once_in_8_tokens():
     assert sent_later == sent
 
 
-class Tape(TorchDispatchMode):
-    """What a CUDA graph does, on a CPU: replay() repeats the recorded operations on the same tensors.
-    Where CUDA records it does not compute; here, what was computed meanwhile is undone."""
-
-    def __init__(self):
-        super().__init__()
-        self.operations = []
-        self.before = []
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if func._schema.is_mutable:
-            self.before.append((args[0], args[0].clone()))
-        out = func(*args, **(kwargs or {}))
-        self.operations.append((func, args, kwargs or {}, out))
-        return out
-
-    def __exit__(self, *error):
-        super().__exit__(*error)
-        for tensor, value in reversed(self.before):
-            tensor.copy_(value)
-
-    @torch.inference_mode()
-    def replay(self):
-        for func, args, kwargs, out in self.operations:
-            new = func(*args, **kwargs)
-            for old, value in zip(tree_leaves(out), tree_leaves(new)):
-                if value.data_ptr() != old.data_ptr():  # neither a view nor written in place
-                    old.copy_(value)
-
-
 def test_a_recorded_decode_step_samples_the_same(monkeypatch):
     """All tensors of a decoded token keep their places and shapes: no Python runs in between."""
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Tape)
     monkeypatch.setattr(torch.cuda, "graph", lambda tape: tape)
-    forward = mock.Mock(wraps=Qwen3.forward)
-    monkeypatch.setattr(Qwen3, "forward", lambda *given, **how: forward(*given, **how))
+    replays = mock.Mock(wraps=Tape.replay)
+    monkeypatch.setattr(Tape, "replay", lambda tape: replays(tape))
     model, tokenizer = load(TINY)
     prompts = [tokenizer.encode("1+2="), tokenizer.encode("35-4+7=")]
-    found = []
-    for record in (None, bench_sampling.rounded, bench_sampling.Recorder()):
-        forward.reset_mock()
-        uniforms = row_uniforms(range(8), 100, 0)
-        found.append(sample(model, prompts, 4, 100, 1.5, uniforms=uniforms, record=record))
-    usual, rounded, recorded = found
-    assert forward.call_count < 30 < recorded.lengths.max()
-    assert recorded.ids.equal(rounded.ids)
+    how = {"temperature": 1.5, "uniforms": row_uniforms(range(8), 100, 0)}
+    records = (None, bench_sampling.rounded, bench_sampling.Recorder())
+    usual, rounded, recorded = (sample(model, prompts, 4, 100, **how, record=r) for r in records)
+    assert replays.call_count > 20  # it is recorded anew after rows were dropped
     assert recorded.logp.equal(rounded.logp)
     assert recorded.ids.equal(usual.ids)
     torch.testing.assert_close(recorded.logp, usual.logp, atol=1e-5, rtol=0)

@@ -282,40 +282,29 @@ def test_sampled_logprobs_equal_recomputed_ones(model, prompts):
         torch.testing.assert_close(masked, again, atol=1e-5, rtol=0)
 
 
-def test_chunked_logprobs_equal_the_naive_ones(model, prompts, monkeypatch):
-    """Values, entropies and gradients; chunks of 7 positions against one log-softmax of all logits."""
-    rollouts = sample(model, prompts, 3, 20)
-    monkeypatch.setattr(rlvr, "CHUNK_ELEMENTS", 7 * model.config.num_tokens)
-    trained = rollouts.mask > 0
-    micro = MicroBatch(rollouts.ids[:, :-1], trained, torch.arange(9))
-    logp, entropy = trained_logprobs(model, micro, rollouts.ids[:, 1:][trained], 0.9)  # (M,)
-    full = (model(rollouts.ids)[:, :-1] / 0.9).log_softmax(-1)  # (B, T-1, V)
-    naive = full.gather(2, rollouts.ids[:, 1:, None]).squeeze(2)[trained]
-    torch.testing.assert_close(logp, naive, atol=1e-6, rtol=1e-5)
-    expected = -(full.exp() * full).sum(-1)[trained]
-    torch.testing.assert_close(entropy, expected, atol=1e-5, rtol=1e-5)
-    ours = of_the_formula(logp.sum(), model)
-    torch.testing.assert_close(ours, of_the_formula(naive.sum(), model), atol=1e-4, rtol=1e-4)
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("trained", ["everything", "but for the head"])
-@pytest.mark.parametrize("tied", [True, False])
-def test_the_gradient_of_chunks_is_that_of_one(tied, trained, dtype, prompts, monkeypatch):
-    """By two backward passes, the second of which adds to the .grad of the first, and by
+@pytest.mark.parametrize(
+    "tied, frozen", [(True, False), (True, True), (False, False), (False, True)]
+)
+def test_chunks_have_the_gradient_of_the_whole(tied, frozen, dtype, prompts, monkeypatch):
+    """And its log-probs and entropies. The gradient by two backward passes, the second of which adds to the .grad of the first, and by
     torch.autograd.grad, which leaves .grad alone. The last ids of the vocabulary are no tokens."""
     config = replace(tiny_config(30, eos_token_id=0), tie_word_embeddings=tied)
     model = init_weights(Qwen3(config), torch.Generator().manual_seed(0))
     config.num_tokens = 25
-    rollouts = sample(model, prompts, 3, 20, stop_ids=[0])
-    (model.lm_head or model.model.embed_tokens).requires_grad_(trained == "everything")
+    rollouts = sample(model, prompts, 3, 20)
+    (model.lm_head or model.model.embed_tokens).requires_grad_(not frozen)
     parameters = [param for param in model.parameters() if param.requires_grad]
+    trained = rollouts.mask > 0
+    micro = MicroBatch(rollouts.ids[:, :-1], trained, torch.arange(9))
+    found = []
 
-    def gradients():
-        def loss():
-            with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
-                return token_logprobs(model, rollouts.ids, 0.9, rollouts.mask).sum()
+    def loss():
+        with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
+            found.append(trained_logprobs(model, micro, rollouts.ids[:, 1:][trained], 0.9))
+        return found[-1][0].sum()
 
+    def results():
         loss().backward()
         loss().backward()
         assert all((param.grad is not None) == param.requires_grad for param in model.parameters())
@@ -323,12 +312,14 @@ def test_the_gradient_of_chunks_is_that_of_one(tied, trained, dtype, prompts, mo
         asked = torch.autograd.grad(loss(), parameters)
         assert all(param.grad.equal(grad) for param, grad in zip(parameters, added))
         model.zero_grad()
-        return torch.cat([grad.flatten() for grad in (*added, *asked)])
+        return [*found[-1], torch.cat([grad.flatten() for grad in (*added, *asked)])]
 
-    whole = gradients()
+    whole = results()
     monkeypatch.setattr(rlvr, "CHUNK_ELEMENTS", 7 * 25)
-    error = (gradients() - whole).norm() / whole.norm()
-    assert error < (1e-6 if dtype == torch.float32 else 1e-2)
+    for ours, expected in zip(results(), whole, strict=True):  # log-probs, entropies, gradient
+        assert (ours - expected).norm() < (
+            1e-6 if dtype == torch.float32 else 1e-2
+        ) * expected.norm()
 
 
 @pytest.mark.parametrize("max_tokens", [1, 40, 100, 10**6])

@@ -23,7 +23,7 @@ import verifiers
 from appendix.plumbing import DataError, append_rows, run_all
 from model import Config, ModelError, Tokenizer, load
 from ranks import ROOT, SMALL, checkpoints, loaded, main, rows_of, weights
-from rlvr import roll_out, sample, token_advantages
+from rlvr import sample, token_advantages
 from test_model import edit_config, edit_weights, write_checkpoint, write_tokenizer
 
 TINY = ROOT / "notebooks" / "tiny"
@@ -548,30 +548,3 @@ def test_a_reward_that_fails_names_its_file_and_line(write):
     mine = verifiers.get_reward(f"{path}:mine")
     with pytest.warns(UserWarning, match=rf"{re.escape(path)}, line 4: JSONDecodeError"):
         verifiers.checked(run_all(["no json"], [{}], mine)[0])
-
-
-# ---- D: one GPU, pretended -----------------------------------------------------------------------------------------
-
-
-def test_cudnn_attention_is_off():
-    """D1: it would plan anew for each of the many shapes of a step."""
-    assert not torch.backends.cuda.cudnn_sdp_enabled()
-
-
-def test_the_tokens_of_a_stop_text_are_looked_for_once(monkeypatch):
-    """D4: .7 s of every step, with a vocabulary of 151,669."""
-    r = loaded("--stop", "</answer>")
-    decoded = []
-    real = Tokenizer.decode
-
-    def counting(*given, **options):
-        decoded.append(0)
-        return real(*given, **options)
-
-    monkeypatch.setattr(Tokenizer, "decode", counting)
-    counts = []
-    for _ in range(2):
-        decoded.clear()
-        roll_out(r.method, r.model, r.tokenizer, r.task, r.task.test[:1])
-        counts.append(len(decoded))
-    assert counts[1] < counts[0] - 30
