@@ -282,12 +282,11 @@ def test_sampled_logprobs_equal_recomputed_ones(model, prompts):
         torch.testing.assert_close(masked, again, atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize(
-    "tied, frozen", [(True, False), (True, True), (False, False), (False, True)]
-)
-def test_chunks_have_the_gradient_of_the_whole(tied, frozen, dtype, prompts, monkeypatch):
-    """And its log-probs and entropies. The gradient by two backward passes, the second of which adds to the .grad of the first, and by
+@pytest.mark.parametrize("dtype, bar", [(torch.float32, 1e-6), (torch.bfloat16, 1e-2)])
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("frozen", [True, False])
+def test_chunks_have_the_gradient_of_one(tied, frozen, dtype, bar, prompts, monkeypatch):
+    """By two backward passes, the second of which adds to the .grad of the first, and by
     torch.autograd.grad, which leaves .grad alone. The last ids of the vocabulary are no tokens."""
     config = replace(tiny_config(30, eos_token_id=0), tie_word_embeddings=tied)
     model = init_weights(Qwen3(config), torch.Generator().manual_seed(0))
@@ -317,9 +316,7 @@ def test_chunks_have_the_gradient_of_the_whole(tied, frozen, dtype, prompts, mon
     whole = results()
     monkeypatch.setattr(rlvr, "CHUNK_ELEMENTS", 7 * 25)
     for ours, expected in zip(results(), whole, strict=True):  # log-probs, entropies, gradient
-        assert (ours - expected).norm() < (
-            1e-6 if dtype == torch.float32 else 1e-2
-        ) * expected.norm()
+        assert (ours - expected).norm() < bar * expected.norm()
 
 
 @pytest.mark.parametrize("max_tokens", [1, 40, 100, 10**6])
