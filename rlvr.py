@@ -675,6 +675,7 @@ def update_gradients(model, rollouts, advantages, method, micros, old_logp=None)
     sums = dict.fromkeys(names, weights.new_zeros(()))
     micros = list(micros)
     method.before_update(model, rollouts, micros)
+    low, high = settings.clip
     for micro in bar(micros, "update"):
         rows = micro.rows
         mask = rollouts.mask[rows]
@@ -684,30 +685,28 @@ def update_gradients(model, rollouts, advantages, method, micros, old_logp=None)
 
         # In the first update pi_old is pi itself. The sampler's log-probs equal it up to rounding.
         old = current if old_logp is None else old_logp[rows]
-        inputs = LossInputs(micro, old, rollouts.logp[rows], advantages[rows], weights[rows])
-        stats = statistics_of(current, inputs, mask, settings.clip)
+        sampled = rollouts.logp[rows]
+        inputs = LossInputs(micro, old, sampled, advantages[rows], weights[rows])
         loss = method.loss(logp, inputs)
         if not isinstance(loss, torch.Tensor) or loss.numel() != 1 or not loss.requires_grad:
             raise bad_return(method, "loss", loss, "a tensor of one number, with a gradient")
         (micro.loss_scale * loss).backward()
-        stats = {**inputs.columns, **stats, "entropy": entropy, "loss": loss.detach()}
+
+        ratio = (current - old).exp()
+        clipped = (ratio < 1 - low) | (ratio > 1 + high)
+        mismatch = (current - sampled) * mask
+        stats = {
+            **inputs.columns,
+            "loss": loss.detach(),
+            "tokens": mask.sum(),
+            "entropy": entropy,
+            "mismatch": mismatch.abs().sum(),
+            "off": (mismatch.expm1().abs() > 0.1).sum(),
+            "clipped": (clipped * mask).sum(),
+        }
         for name, value in stats.items():
             sums[name] = sums.get(name, 0.0) + micro.loss_scale * value
     return sums, logp_before_update
-
-
-def statistics_of(logp, inputs, mask, clip):
-    """Return sums over the trained tokens, see update_gradients."""
-    ratio = (logp - inputs.old_logp).exp()
-    low, high = clip
-    clipped = (ratio < 1 - low) | (ratio > 1 + high)
-    mismatch = (logp - inputs.sampled_logp) * mask
-    return {
-        "tokens": mask.sum(),
-        "mismatch": mismatch.abs().sum(),
-        "off": (mismatch.expm1().abs() > 0.1).sum(),
-        "clipped": (clipped * mask).sum(),
-    }
 
 
 # ---- 5. The method -------------------------------------------------------------------------------
