@@ -795,10 +795,8 @@ class GRPO:
         N = len(problems)
         P = self.settings.prompts_per_step
         start = (step - 1) * P  # problems drawn in earlier steps
-        order = []
-        for epoch in range(start // N, (start + P - 1) // N + 1):
-            order += epoch_order(self.settings.seed, epoch, N)
-        return order[start % N :][:P]
+        drawn = range(start, start + P)
+        return [epoch_order(self.settings.seed, i // N, N)[i % N] for i in drawn]
 
     def roll_out(self, model, tokenizer, prompts, training, **how):
         """Sample completions of the prompts -> Rollouts. training: False in an evaluation. how: the
