@@ -520,8 +520,8 @@ def padded_rows(rollouts, keep, max_tokens):
     The longest come first: rows of similar length need little padding, and if memory is too small,
     the first forward pass shows it."""
     ends = rollouts.ends
-    rows = keep.to(ends.device).nonzero().flatten()
-    rows = rows[ends[rows].argsort(descending=True, stable=True)]
+    rows = ends.argsort(descending=True, stable=True)
+    rows = rows[keep.to(ends.device)[rows]]
     while len(rows) > 0:
         width = int(ends[rows[0]]) - 1
         count = max(1, max_tokens // width)
