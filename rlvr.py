@@ -551,8 +551,7 @@ def trained_logprobs(model, micro, targets, temperature=1.0):
         used = weight.detach()[:V].to(dtype)
         chunks = zip(hidden.to(dtype).split(size), targets.split(size))
         results = [ChunkLogprobs.apply(*chunk, weight, used, temperature) for chunk in chunks]
-        logps, entropies = zip(*results)
-        return torch.cat(logps), torch.cat(entropies)
+        return [torch.cat(column) for column in zip(*results)]
 
     return model(micro.ids, head=head, positions=micro.positions, mask=micro.mask)
 
