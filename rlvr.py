@@ -757,7 +757,7 @@ class Settings:
         if len(clip) != 2 or not 0 <= clip[0] < 1 or not clip[1] >= 0:
             raise ValueError(f"clip is {clip}: give two numbers, low in [0, 1) and high >= 0")
         self.clip = clip
-        group_advantages(torch.zeros(1, 2), self.scale)  # refuses an unknown scale
+        group_advantages([0.0], self.scale)  # refuses an unknown scale
         loss_weights(torch.ones(1, 1), self.norm)  # refuses an unknown norm
 
 
