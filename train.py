@@ -144,19 +144,18 @@ def roll_out_all(run, problems, num_samples, temperature, stream, training=True)
     share = [problems[i] for i in mine]
     how = (num_samples, temperature, streams, training)
     batches = []
-    error = None
+    errors = []
     with unsharded(run.model), cast_weights(run.dtype, run.model):
         try:
             if mine:  # with more processes than problems, some have none
                 batches = [roll_out(run.method, run.model, run.tokenizer, run.task, share, *how)]
-        except Exception as failure:
+        except Exception as error:
             if WORLD == 1:
                 raise
-            error = failure
+            errors = [f"error: {str(error) or repr(error)}"]
     # If one process fails, all stop together, so that they can save the last finished step.
-    for why in gather([error and f"error: {str(error) or repr(error)}"]):
-        if why:
-            raise Stopped(why) from error
+    for why in gather(errors):
+        raise Stopped(why)
     return batches[0] if WORLD == 1 else gather_batches(batches, run.model.device)
 
 
