@@ -383,7 +383,7 @@ def write_config(run, origin):
         "versions": {"python": sys.version, "torch": torch.__version__, "git": git_commit()},
     }
     partial = run.folder / "config.partial"
-    partial.write_text(json.dumps(config, indent=2), encoding="utf-8")
+    partial.write_text(json.dumps(config, indent=2))
     partial.replace(path)
 
 
