@@ -525,7 +525,7 @@ def save_checkpoint(run):
     try:
         if RANK == 0:
             shutil.rmtree(partial, ignore_errors=True)
-        dcp.save(state_of(run), checkpoint_id=partial, no_dist=WORLD == 1)
+        dcp.save(state_of(run), checkpoint_id=partial)
         if RANK == 0:
             (partial / "progress.json").write_text(run.progress)
             (partial / "hashes.json").write_text(json.dumps(hashes_of(partial.iterdir())))
@@ -556,7 +556,7 @@ def load_checkpoint(run):
                 raise ValueError("its files have changed since they were written")
             progress = _read_json(path / "progress.json")
             state = state_of(run)
-            dcp.load(state, checkpoint_id=path, no_dist=WORLD == 1)
+            dcp.load(state, checkpoint_id=path)
         except CHECKPOINT_ERRORS as error:  # truncated, damaged, or of another model
             print(f"{path} cannot be used ({error!r:.150}); trying the one before")
             continue
