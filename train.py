@@ -430,9 +430,9 @@ def gather(items):
 
 def gather_batches(batches, device):
     """Join the Batches of all processes into one, which every process gets."""
-    batches = gather(
-        [replace(one, rollouts=Rollouts.join([one.rollouts], "cpu")) for one in batches]
-    )
+    for one in batches:
+        one.rollouts = Rollouts.join([one.rollouts], "cpu")
+    batches = gather(batches)
     whole = batches[0]
     whole.rollouts = Rollouts.join([one.rollouts for one in batches], device)
     whole.rewards = torch.cat([one.rewards for one in batches])
