@@ -239,13 +239,12 @@ def lookup(spec, known, what, own="or file.py:name"):
     """Find one of the `known` by its name, or a function or class of the user as `file.py:name`.
     own: how the error message describes the second kind."""
     path, colon, name = spec.rpartition(":")
-    names = known
     if colon:
         module = vars(_import_file(path))
-        names = {key: value for key, value in module.items() if callable(value)}
-    if name not in names:
-        raise DataError(f"there is no {what} {spec!r}: choose {', '.join([*names, own])}")
-    return names[name]
+        known = {key: value for key, value in module.items() if callable(value)}
+    if name not in known:
+        raise DataError(f"there is no {what} {spec!r}: choose {', '.join([*known, own])}")
+    return known[name]
 
 
 def find_method(base, spec):
