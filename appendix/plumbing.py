@@ -298,14 +298,15 @@ def _import_file(path):
     if path.suffix != ".py" or not path.is_file():
         own = "this project's own are in notebooks/, as notebooks/methods/dapo.py"
         raise DataError(f"{path}: there is no such Python file; {own} (the method grpo needs none)")
-    sys.path.insert(0, str(path.parent))
+    folder = str(path.parent)
+    sys.path.insert(0, folder)
     try:
         module = importlib.import_module(path.stem)
     except (Exception, SystemExit) as error:
         why = f"{place_of(error)}{type(error).__name__}: {error}"
         raise DataError(f"{path} cannot be imported: {why}") from error
     finally:
-        sys.path.remove(str(path.parent))
+        sys.path.remove(folder)
     if Path(getattr(module, "__file__", None) or "").resolve() != path:
         raise DataError(f"{path}: another module is called {path.stem!r} too; rename your file")
     return module
