@@ -110,10 +110,9 @@ def _problem(row, where):
             raise DataError(f'{where}: its "tests" must be {form}')
         if answer is None:
             answer = "\n".join(map(str, tests))
-    if type(answer) in (str, float, int) and answer == answer:  # not NaN
-        answer = str(answer).rpartition("####")[2].strip()
-    else:
+    if type(answer) not in (str, float, int) or answer != answer:  # NaN
         answer = ""
+    answer = str(answer).rpartition("####")[2].strip()
     if not isinstance(problem, str) or not answer or row.get("held_out", True) not in (True, False):
         raise DataError(
             f'{where}: needs "problem" (text) and "answer" (text or a number), like '
