@@ -124,18 +124,6 @@ class Rollouts:
         columns = [column[rows].tolist() for column in columns]
         return [ids[start:end] for ids, start, end in zip(*columns)]
 
-    def append(self, rows, token, logp, stop_ids):
-        """Append a sampled token and its log-prob, token and logp (A,), to each of these A rows.
-        Rows that have finished stay as they are."""
-        running = ~self.finished[rows]  # (A,)
-        column = self.ends[rows]
-        self.ids[rows, column] = token.where(running, 0)
-        self.logp[rows, column - 1] = logp.where(running, 0)  # logp[:, t] belongs to ids[:, t+1]
-        self.mask[rows, column - 1] = running.float()
-        self.lengths[rows] += running
-        # torch.isin would do the same, but it waits for the GPU.
-        self.finished[rows] |= (token[:, None] == stop_ids).any(1)
-
     @staticmethod
     def join(several, device=None):
         """Stack the rows of several Rollouts, padded to the widest."""
@@ -217,8 +205,17 @@ def sample(
     token = torch.zeros_like(rows)  # (A,) the last one of each row
 
     def append(logits):
+        """Sample a token for each row. Rows that have finished stay as they are."""
         new, logp = choose(logits, uniforms[rows, rollouts.lengths[rows]], temperature)
-        rollouts.append(rows, new, logp, stop_ids)
+        running = ~rollouts.finished[rows]  # (A,)
+        column = rollouts.ends[rows]
+        rollouts.ids[rows, column] = new.where(running, 0)
+        # logp[:, t] and mask[:, t] belong to ids[:, t+1].
+        rollouts.logp[rows, column - 1] = logp.where(running, 0)
+        rollouts.mask[rows, column - 1] = running.float()
+        rollouts.lengths[rows] += running
+        # torch.isin would do the same, but it waits for the GPU.
+        rollouts.finished[rows] |= (new[:, None] == stop_ids).any(1)
         token.copy_(new)
 
     def decode():
