@@ -790,8 +790,7 @@ class GRPO:
         memory: a dict of the method's own. Checkpoints save it, and its keys become strings."""
         N = len(problems)
         P = self.settings.prompts_per_step
-        start = (step - 1) * P  # problems drawn in earlier steps
-        drawn = range(start, start + P)
+        drawn = range((step - 1) * P, step * P)  # counted over all epochs
         return [epoch_order(self.settings.seed, i // N, N)[i % N] for i in drawn]
 
     def roll_out(self, model, tokenizer, prompts, training, **how):
