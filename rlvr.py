@@ -398,7 +398,7 @@ def check_rollouts(method, sampled, rows, reply):
     ):
         expected = "Rollouts with finite log-probs for each completion (NaN in the weights?)"
         raise bad_return(method, "roll_out", sampled, expected)
-    if reply and reply.over != int(sampled.finished.sum()):
+    if reply and reply.over != sampled.finished.sum():
         raise bad_return(method, "roll_out", sampled, "Rollouts from sample(.., reply=reply)")
 
 

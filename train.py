@@ -194,7 +194,7 @@ def means_over_tokens(sums, mask):
     stays a sum. mask: the mask of the rows that the layout was given."""
     sums = {name: float(all_sum(value)) for name, value in sums.items()}
     tokens = sums.pop("tokens")
-    if tokens != int(mask.sum()):
+    if tokens != mask.sum():
         raise ModelError("the method's layout left out tokens, or gave some twice")
     return {name: value / max(1.0, tokens) for name, value in sums.items()} | {"loss": sums["loss"]}
 
