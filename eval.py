@@ -264,8 +264,7 @@ def main(argv=None):
     for name in models:
         check_model(name)
     task = verifiers.get_task(args.task or "math500", args.prompt, args.stop, args.reward)
-    if args.out:
-        open(args.out, "ab").close()  # fails now if it cannot be written
+    append_rows(args.out, [])  # fails now if it cannot be written
     problems = (task.train if args.train else task.test)[: args.problems]
     if not problems:
         raise DataError(f"task {task.name} has no problems to train on: leave out --train")
