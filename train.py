@@ -425,7 +425,7 @@ def gather(items):
         return items
     lists = [None] * WORLD
     dist.all_gather_object(lists, items)
-    return [item for one in lists for item in one]
+    return sum(lists, [])
 
 
 def gather_batches(batches, device):
