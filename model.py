@@ -170,7 +170,7 @@ class KVCache:
     slots <= p. This rule also handles rows of different lengths: whatever is in the later slots
     (the padding of a shorter prompt) stays hidden until it is overwritten.
 
-    lengths: (B,) the number of tokens in each row.
+    lengths: (B,) the number of tokens in each row; forward passes add to it in place.
     used:    the longest row's length, as a Python int, so that decoding never waits for the GPU."""
 
     def __init__(self, model, rows, slots):
@@ -205,7 +205,7 @@ class KVCache:
         """Keep these rows, in this order. A row may be listed several times."""
         for cached in (self.k, self.v):
             for layer, tensor in enumerate(cached):  # one by one: two whole caches never coexist
-                cached[layer] = tensor[rows]
+                cached[layer] = tensor.index_select(0, rows)
         self.rewind(self.lengths[rows])
 
 
@@ -345,7 +345,8 @@ class Qwen3(nn.Module):
 
     def next_logits(self, ids, cache, last):
         """Run the model on ids (B, T), which continue the rows of the cache. Returns the logits
-        (B, V) after one token of each row. last: the indices (rows, columns) of these tokens."""
+        (B, V) after one token of each row, without a gradient. last: the indices (rows, columns) of
+        these tokens."""
         V = self.config.num_tokens  # subtle: ids >= V have an embedding but are not tokens
         with torch.inference_mode():  # less bookkeeping for each operation than under no_grad
             logits = self(ids, cache, head=lambda x, weight: F.linear(x[last], weight)[:, :V])

@@ -188,7 +188,7 @@ def sample(
               to let the policy go on, or None to end the completion. Replies count towards
               max_new_tokens, but are not the policy's own words: their mask is 0.
     record:   (decode, cache) -> None: calls decode(), or repeats it as a CUDA graph. No GPU has run
-              it yet: see Recorder in tests/bench_sampling.py.
+              it yet: see Recorder in tests/bench_sampling.py. Not used with a reply.
     Raises ValueError for an empty prompt."""
     device = model.device
     if stop_ids is None:
@@ -269,7 +269,8 @@ def prefill(model, prompts, num_samples, max_new_tokens):
 
     # Every completion of a group starts from a copy of its prompt.
     prompt_of = numbers.repeat_interleave(num_samples)  # (B,)
-    cache.take(prompt_of)
+    if num_samples > 1:
+        cache.take(prompt_of)
     ids = F.pad(ids[prompt_of], (0, max_new_tokens))  # (B, T)
     logp = torch.zeros_like(ids[:, 1:], dtype=torch.float32)
     mask = torch.zeros_like(logp)
@@ -587,9 +588,11 @@ class ChunkLogprobs(torch.autograd.Function):
         d = (d / ctx.temperature).to(used.dtype)
         returned = None
         if ctx.needs_input_grad[2]:
-            total = weight.grad
-            # torch.autograd.grad must not change .grad, and there may be none yet.
-            if total is None or not torch.autograd._is_checkpoint_valid():
+            # Not where autograd would do more: torch.autograd.grad leaves .grad alone, and a hook
+            # may change a gradient.
+            usual = weight.is_leaf and not weight._backward_hooks
+            total = weight.grad if usual and torch.autograd._is_checkpoint_valid() else None
+            if total is None:
                 total = returned = torch.zeros_like(weight)
             rows = total[: len(used)]
             if rows.dtype == d.dtype:

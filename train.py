@@ -24,11 +24,11 @@ import tempfile
 import time
 import warnings
 import zlib
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-gc.disable()  # imports leave no garbage, and to look for it takes half a second
+if __name__ == "__main__":
+    gc.disable()  # imports leave no garbage, and to look for it takes half a second
 
 import torch
 import torch.distributed as dist
@@ -47,9 +47,6 @@ from model import ModelError, Qwen3, Tokenizer, _read_json, check_model, check_p
 from model import fetch, load, oom_hint, pick_device, save
 from rlvr import GRPO, Rollouts, Stopped, bad_return, limit_sampling, records_of
 from rlvr import roll_out, token_advantages, update_gradients
-
-gc.freeze()
-gc.enable()
 
 # ---- 1. The loop ---------------------------------------------------------------------------------
 
@@ -218,22 +215,12 @@ def is_due(run, every):
 def evaluate_both(run):
     """Evaluate on held-out problems, greedily and by sampling -> columns of the log."""
     problems = run.task.test[: run.flags.eval_problems]
-
-    def columns(prefix, temperature):
+    columns = {}
+    for prefix, temperature in (("eval_", 0.0), ("eval_sampled_", run.method.settings.temperature)):
         batch = roll_out_all(run, problems, 1, temperature, "held out", training=False)
         summary = evaluate(records_of(batch), 1)
-        return {f"{prefix}{name}": value for name, value in summary.items()}
-
-    both = ("eval_", "eval_sampled_"), (0.0, run.method.settings.temperature)
-    # Where PyTorch computes in one thread of the CPU, another core may be free for the second. (But
-    # a method's own roll_out is never called twice at the same time.)
-    usual = type(run.method).roll_out is GRPO.roll_out
-    if usual and WORLD == 1 and run.flags.device == "cpu" and torch.get_num_threads() == 1:
-        with ThreadPoolExecutor() as pool:
-            greedy, sampled = pool.map(columns, *both)
-    else:
-        greedy, sampled = map(columns, *both)
-    return greedy | sampled
+        columns |= {f"{prefix}{name}": value for name, value in summary.items()}
+    return columns
 
 
 def write_samples(run, batch, advantages):
@@ -250,7 +237,7 @@ def write_samples(run, batch, advantages):
         record.update(advantage=advantage.mean().item(), ids=ids.tolist(), logps=logps.tolist())
         lines.append(json.dumps(record, ensure_ascii=False) + "\n")
     path = run.folder / "samples" / f"step_{batch.step:06d}.jsonl.gz"
-    with gzip.open(path, "wb", compresslevel=6) as file:
+    with gzip.open(path, "wb", compresslevel=1) as file:
         file.write("".join(lines).encode("utf-8", "replace"))
 
 
@@ -915,6 +902,8 @@ def save_final(run):
 
 
 if __name__ == "__main__":
+    gc.freeze()
+    gc.enable()
     with clear_errors(ModelError), oom_hint("model"):
         main()
         if dist.is_initialized():

@@ -94,7 +94,7 @@ def count_calls(*pair):
     """Calls are counted, not seconds: where CPython's stack needs a new chunk, a call takes ten
     times as long, so that few of them have to do."""
     events = []
-    grading.normalise.cache_clear()
+    grading._normalise.cache_clear()
     sys.setprofile(lambda frame, event, arg: events.append(event))
     grade_answer(*pair)
     sys.setprofile(None)

@@ -504,11 +504,11 @@ def test_without_a_rewrite_a_verdict_would_be_another():
     for stage, rewrite in REWRITES:
         place = stage.index(rewrite)
         del stage[place]
-        grading.normalise.cache_clear()
+        grading._normalise.cache_clear()
         if not any(other(pair) for pair in pairs):
             needless.append(rewrite[2])
         stage.insert(place, rewrite)
-        grading.normalise.cache_clear()
+        grading._normalise.cache_clear()
     assert needless == [], "\n".join(needless)
 
 

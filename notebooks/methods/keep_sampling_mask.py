@@ -37,7 +37,7 @@ class KeepSamplingMask(TopP):
         name = int(micro.rows[0])  # each update has the same micro-batches
 
         def head(hidden, weight):
-            logits = F.linear(hidden[micro.trained], weight)[:, :V]  # see rlvr.chunk_logprobs
+            logits = F.linear(hidden[micro.trained], weight)[:, :V]  # see rlvr.trained_logprobs
             logits = logits.float() / settings.temperature
             if name not in self.kept:
                 self.kept[name] = kept_tokens(logits.detach(), 1.0, settings.top_p, settings.top_k)
