@@ -170,7 +170,7 @@ class KVCache:
     slots <= p. This rule also handles rows of different lengths: whatever is in the later slots
     (the padding of a shorter prompt) stays hidden until it is overwritten.
 
-    lengths: (B,) the number of tokens in each row; forward passes add to it in place.
+    lengths: (B,) the number of tokens in each row.
     used:    the longest row's length, as a Python int, so that decoding never waits for the GPU."""
 
     def __init__(self, model, rows, slots):
@@ -338,7 +338,7 @@ class Qwen3(nn.Module):
                 block = partial(checkpoint, block, use_reentrant=False, preserve_rng_state=False)
             x = block(x, rope, positions, mask, cache)
         if cache:
-            cache.lengths += T
+            cache.lengths = cache.lengths + T
             cache.used += T
         weight = (self.lm_head or self.model.embed_tokens).weight
         return head(self.model.norm(x), weight)

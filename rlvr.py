@@ -567,8 +567,9 @@ class ChunkLogprobs(torch.autograd.Function):
     use (V, C), in the dtype to compute in. The backward pass computes the logits again: those of
     8 x 1024 tokens would take 5 GB.
 
-    It adds the gradient to weight.grad in place. Autograd would hold two more tensors of the
-    weight's size, the sum over the chunks and the next term: 0.6 GB each for Qwen3-0.6B."""
+    If there is a weight.grad, the gradient is added to it in place. Autograd would hold two more
+    tensors of the weight's size, the sum over the chunks and the next term: 0.6 GB each for
+    Qwen3-0.6B."""
 
     @staticmethod
     def forward(ctx, hidden, targets, weight, used, temperature):

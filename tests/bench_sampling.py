@@ -298,10 +298,12 @@ def waiting_rows(model):
 
 def rounded(decode, cache):
     """`record` of rlvr.sample: a decode step that reads up to 63 slots which are still empty, so that for 64 tokens all
-    of its shapes stay."""
+    of its tensors keep their shapes and places."""
     if cache.used >= cache.seen:
         cache.seen = min((cache.used // 64 + 1) * 64, cache.k[0].size(2))
+    lengths = cache.lengths
     decode()
+    cache.lengths = lengths.copy_(cache.lengths)
 
 
 class Recorder:
@@ -321,7 +323,7 @@ class Recorder:
             cache.used = used  # when it is recorded, Python runs again, but no kernel
             self.graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(self.graph):
-                decode()
+                rounded(decode, cache)
             self.step = decode, len(cache.lengths), cache.seen
         cache.used = used + 1
 
