@@ -189,7 +189,7 @@ def sample(
               max_new_tokens, but are not the policy's own words: their mask is 0.
     record:   (decode, cache) -> None: calls decode(), or repeats it as a CUDA graph. No GPU has run
               it yet: see Recorder in tests/bench_sampling.py. Not used with a reply.
-    Raises ValueError for an empty prompt."""
+    Raises ValueError for an empty prompt, and for max_new_tokens below 1."""
     device = model.device
     if stop_ids is None:
         stop_ids = model.config.eos_token_id
@@ -256,8 +256,8 @@ def sample(
 def prefill(model, prompts, num_samples, max_new_tokens):
     """Read the prompts in one forward pass. Returns (Rollouts with room for the completions, the KV
     cache, logits (B, V) for the first token of each completion)."""
-    if not prompts or not all(prompts):
-        raise ValueError("sample needs at least one prompt, and at least one token in each prompt")
+    if not prompts or not all(prompts) or max_new_tokens < 1:
+        raise ValueError("sample needs at least one prompt, one token in each, and one new token")
     device = model.device
     numbers = torch.arange(len(prompts), device=device)  # (P,)
     # Prompts are padded on the right, so pick the logits of each last token.

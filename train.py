@@ -902,7 +902,7 @@ def save_final(run):
 
 
 if __name__ == "__main__":
-    gc.freeze()
+    gc.freeze()  # what is imported stays: do not look at it again
     gc.enable()
     with clear_errors(ModelError), oom_hint("model"):
         main()

@@ -149,7 +149,6 @@ def test_threads_agree():
         assert [*pool.map(wrong, (0, 17, 34, 51))] == [[]] * 4
 
 
-# ---- The policy's own test: mutants --------------------------------------------------------------
 MUTABLE = r"""
 3 | 1,234 | 2\frac{3}{4} | x^{12} | 5\text{ cm} | 30\text{ minutes} | 7\text{ feet}
 12\text{ hours} | \frac{a-b}{c} | 3-4i | (1,2,3) | \overline{AB} | \overrightarrow{PQ}

@@ -421,6 +421,13 @@ def test_a_mistyped_run_is_named_and_an_unfinished_one_says_how_to_finish_it(tmp
     assert command[3:] == ["--name", "a half", "--runs", str(tmp_path)]
 
 
+def test_a_file_of_flags_may_name_the_model(tmp_path):
+    """Then the first argument is no model."""
+    (tmp_path / "flags.txt").write_text("--model somewhere --greedy\n")
+    args, _ = evaluation.parse_args([f"@{tmp_path}/flags.txt"])
+    assert args.model == "somewhere" and args.greedy
+
+
 def appended(path):
     for _ in range(40):
         append_rows(path, [{"process": train.RANK, "text": "x" * 3000}] * 50)

@@ -189,9 +189,6 @@ def test_a_bug_keeps_its_traceback_and_the_steps(whole, monkeypatch, capsys):
     assert checkpoints(whole.with_name("bug"))[-1] == "step_000005"
 
 
-# ---- Disks ---------------------------------------------------------------------------------------
-
-
 def on_a_small_disk(size, *flags):
     """No file may grow beyond so many bytes: what a full disk says, without one."""
     import resource  # Windows has none

@@ -37,6 +37,7 @@ def test_a_run_its_resumption_and_its_evaluation_stay_on_the_device(tmp_path):
     assert rows[1]["mismatch"] < 0.05  # bf16 rounds
     dtypes = {args[0].dtype for args, _ in gpu.attention}
     assert dtypes == {torch.bfloat16}, "CUDA's fast attention needs 16 bits"
+    assert not torch.backends.cuda.cudnn_sdp_enabled()  # it plans anew for each of many shapes
 
 
 def test_decoding_waits_for_the_device_at_most_once_in_8_tokens():

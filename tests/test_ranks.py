@@ -352,8 +352,6 @@ def test_every_process_gets_as_many_micro_batches(monkeypatch):
     assert train.equal_share([]) == []
 
 
-# ---- Without the section -------------------------------------------------------------------------
-
 ALONE = """
 def start_processes(device):
     pass

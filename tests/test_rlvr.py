@@ -218,10 +218,10 @@ def test_random_numbers_belong_to_rows():
     assert not torch.equal(table, row_uniforms(range(10), 5, seed=1)) and len(table.unique()) == 50
 
 
-def test_empty_prompts_are_refused(model):
-    for prompts in ([], [[1], []]):
+def test_empty_prompts_and_empty_completions_are_refused(model):
+    for given in ([[]], [[[1], []]], [[[1]], 1, 0]):
         with pytest.raises(ValueError, match="at least one"):
-            sample(model, prompts)
+            sample(model, *given)
 
 
 # ---- Log-probs and gradients -----------------------------------------------------------------------------------------
@@ -284,15 +284,17 @@ def test_sampled_logprobs_equal_recomputed_ones(model, prompts):
 
 @pytest.mark.parametrize("dtype, bar", [(torch.float32, 1e-6), (torch.bfloat16, 1e-2)])
 @pytest.mark.parametrize("tied", [True, False])
-@pytest.mark.parametrize("frozen", [True, False])
-def test_chunks_have_the_gradient_of_one(tied, frozen, dtype, bar, prompts, monkeypatch):
+@pytest.mark.parametrize("head", ["trained", "frozen", "with a hook"])
+def test_chunks_have_the_gradient_of_one(tied, head, dtype, bar, prompts, monkeypatch):
     """By two backward passes, the second of which adds to the .grad of the first, and by
     torch.autograd.grad, which leaves .grad alone. The last ids of the vocabulary are no tokens."""
     config = replace(tiny_config(30, eos_token_id=0), tie_word_embeddings=tied)
     model = init_weights(Qwen3(config), torch.Generator().manual_seed(0))
     config.num_tokens = 25
     rollouts = sample(model, prompts, 3, 20)
-    (model.lm_head or model.model.embed_tokens).requires_grad_(not frozen)
+    weight = (model.lm_head or model.model.embed_tokens).weight.requires_grad_(head != "frozen")
+    if head == "with a hook":
+        weight.register_hook(lambda grad: grad * torch.arange(30)[:, None])
     parameters = [param for param in model.parameters() if param.requires_grad]
     trained = rollouts.mask > 0
     micro = MicroBatch(rollouts.ids[:, :-1], trained, torch.arange(9))

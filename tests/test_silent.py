@@ -152,8 +152,6 @@ def test_weights_that_are_no_numbers_are_said_and_not_called_wrong_answers(tmp_p
     assert sample(policy, [tokenizer.encode("1+1=")], 3, 4).logp.isnan().any()
 
 
-# ---- T: methods ------------------------------------------------------------------------------------------------------
-
 METHODS = """
 import torch
 from torch import nn

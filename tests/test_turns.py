@@ -121,6 +121,7 @@ def test_only_tokens_that_may_complete_a_stop_text_are_looked_at(tokenizer):
     names = [tokenizer.backend.id_to_token(i) for i in tokenizer.tokens_that_end(("swer>",))]
     assert sorted(names) == ["</tool>", "<tool>", "<|endoftext|>"]
     assert tokenizer.tokens_that_end(()) == []
+    assert tokenizer.tokens_that_end(("a",)) is tokenizer.tokens_that_end(("a",))  # found once
 
 
 @pytest.mark.parametrize("room, own", [(4, 4), (7, 4), (10, 4), (11, 5)])

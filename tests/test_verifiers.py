@@ -321,9 +321,6 @@ def test_what_is_wrong_with_a_file_of_mine(plugin, tmp_path):
             get_reward(f"{tmp_path}/{name}.py:f")
 
 
-# ---- Tasks from elsewhere --------------------------------------------------------------------------------------------
-
-
 def test_math500_comes_from_the_hub(tmp_path, monkeypatch):
     """From a local stand-in; then once more without the network."""
     (tmp_path / "served").mkdir()
