@@ -28,7 +28,7 @@ import warnings
 import torch
 import torch.nn.functional as F
 
-ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path[:0] = [ROOT, os.path.join(ROOT, "notebooks")]
 import rlvr  # noqa: E402
 from notebooks.models.make_tiny import tiny_config
