@@ -10,7 +10,7 @@ import contextlib
 import random
 import warnings
 
-from appendix.sandbox import read_tests, run_tests  # check_tests looks at single verdicts
+from appendix.sandbox import read_tests
 from notebooks.rewards.structured import weights
 from verifiers import aggregate, extract_code, verify_code
 
@@ -104,8 +104,7 @@ def _unlearned(problem, timeout):
     share = {}
     for result in ["", echo, *constants]:
         code = "".join(f"def {name}(*args, **_): return {result}\n" for name in names if result)
-        verdicts = run_tests(code, tests, timeout, 2**28, **given)[0]
-        share[result] = sum(verdict["passed"] for verdict in verdicts) / len(tests)
+        share[result] = verify_code(code, tests, timeout, **given)["frac"]
     value = max(constants, key=share.get)
     return {"empty": share[""], "echo": share[echo], "constant": share[value], "value": value}
 
