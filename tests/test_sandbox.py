@@ -105,7 +105,8 @@ def test_a_subclass_crosses_as_its_base_and_other_objects_equal_nothing():
         "import enum, collections\nclass K(enum.IntEnum):\n    A = 4\nP = collections.namedtuple('P', 'x y')\n"
         "def f(x): return [(1, 2), K.A, P(1, 2), ..., object()][x]"
     )
-    passes(code, "assert f(0) != [1, 2]", "assert f(1) == 4", "assert f(2) == (1, 2)")
+    passes(code, "assert f(0) != [1, 2]", "assert f(1) == 4")
+    passes(code, "p = f(2)\nassert p == (1, 2) and p.y == 2 and str(p) == 'P(x=1, y=2)'")
     fails(code, "assert f(3) == ...", "assert f(4) == object()")
 
 
@@ -158,6 +159,27 @@ def threads(n):
     )
 
 
+def test_the_program_meets_the_print_and_input_that_a_test_puts_in_their_place():
+    code = "def ask(): return int(input('n? ')) * 2\ndef greet(x): print('hi', x)"
+    patch = "from unittest.mock import patch\nfrom solution import ask, greet\n"
+    passes(
+        code,
+        f"{patch}with patch('builtins.print') as p:\n    greet('x')\np.assert_called_once_with('hi', 'x')",
+        f"{patch}with patch('builtins.input', side_effect=['3', '4']):\n    assert ask() + ask() == 14",
+        "from solution import ask\ndef test_a(monkeypatch):\n    monkeypatch.setattr('builtins.input', lambda _='': '21')\n    assert ask() == 42",
+        "import contextlib, io\nfrom solution import greet\nwith contextlib.redirect_stdout(io.StringIO()) as out: greet('y')\nassert out.getvalue() == 'hi y\\n'",
+    )
+
+
+def test_numpy_is_there_for_a_program_that_names_it():
+    """Its numbers arrive as Python's, its arrays as copies. No other installed package is there."""
+    code = (
+        "import numpy as np\ndef mean(x): return np.mean(x)\ndef twice(x): return 2 * np.array(x)"
+    )
+    passes(code, "assert mean([1, 2, 3]) == 2.0", "assert twice([1, 2]).tolist() == [2, 4]")
+    fails("import torch\ndef mean(x): return 2.0", "assert mean([1, 2, 3]) == 2.0")
+
+
 COPIES = {  # and a test that can tell
     "def copy(x): return list(x)": "a = [[1]]\nb = copy(a)\nb[0].append(9)\nassert a == [[1]]",
     "def merge(a, b):\n    a.update(b)\n    return a": "a = {1: 2}\nassert merge(a, {3: 4}) == {1: 2, 3: 4}\nassert a == {1: 2}",
@@ -177,6 +199,7 @@ def test_values_are_shared_as_in_one_process():
         "m = [[1]]\nrotate(m=m)\nassert m == [[1]]",
         "x = [3, 1, 3]\nk = unique(x)\nassert x[:k] == [1, 3]",  # LeetCode 26: it returns a number too
         "x = [1]\nassert same(x) is x",
+        "x = [1, 1, 2]\nassert unique(x) == len(x)",
         "x = loop([1])\nassert x[1] is x and len(x) == 2",
         "from collections import deque\nassert same(deque([1], maxlen=3)).maxlen == 3",
     )
@@ -260,7 +283,13 @@ TESTS = [
     "seen = []\ndef test_it():\n    seen.append(f(-1))\ntest_it()\nassert seen == [1]",
     "import pytest\nfrom solution import f\ndef test_none():\n    with pytest.raises(ValueError, match='no') as e:\n        f(None)\n    assert str(e.value) == 'no number'",
     "import pytest\nassert [f(-0.1 - 0.2), 1] == pytest.approx([0.3, 1])",
-    "import numpy as np\nassert f(-1) == 1",
+    "import pytest\nassert {'a': f(-0.1 - 0.2)} == pytest.approx({'a': 0.3})",
+    "import pytest\n@pytest.mark.parametrize('x, y', [(-1, 1), (-2, 2)])\ndef test_it(x, y):\n    assert f(x) == y",
+    "import pytest\n@pytest.fixture()\ndef two(): return f(-2)\n@pytest.fixture\ndef both(two): return [two]\ndef test_it(both, two): assert both == [2.0] == [two]",
+    "import pytest\ntry:\n    f(None)\n    pytest.fail('no error')\nexcept ValueError:\n    pass",
+    "class TestF:\n    def setup_method(self, method):\n        self.two = f(-2)\n    def test_it(self):\n        assert self.two == 2",
+    "import numpy as np\nassert np.allclose(f(-1), np.array([1.0])) and np.testing.assert_allclose(f(-2), 2) is None",
+    "from unittest.mock import Mock\nlog = Mock()\nlog(f(-2))\nlog.assert_called_once_with(2.0)",
     "class TestF:\n    def test_it(self):\n        assert f(-1) == 1",
     "from typing import NamedTuple\nclass TestRow(NamedTuple):\n    x: int\nassert f(TestRow(-1).x) == 1",
     "from unittest import TestCase\nclass TestF(TestCase):\n    def setUp(self):\n        super(TestF, self).setUp()\n    def test_a(self):\n        self.assertEqual(f(-1), 1)",
@@ -372,6 +401,7 @@ sys.setrecursionlimit(10**6)
 threading.stack_size(2**29)
 def deep(n): return n and 1 + deep(n - 1)
 threading.Thread(target=lambda: print(deep(50000))).start()"""
+AT_EXIT = "import atexit\nout = []\natexit.register(lambda: print(*out))\nout.append(input())"
 SPACES = "for line in __import__('sys').stdin:\n    print(line.strip(), ' ')\nexit()"
 
 
@@ -382,6 +412,7 @@ SPACES = "for line in __import__('sys').stdin:\n    print(line.strip(), ' ')\nex
         ("import sys\nprint(len(sys.stdin.buffer.read().split()))", "a b\nc", "3"),
         ("print(open(0).read()[::-1])", "abc", "cba"),
         (SPACES, "a\nb\n", "a\nb\n\n"),
+        (AT_EXIT, "abc", "abc"),
         ("import os\nos.write(1, os.read(0, os.fstat(0).st_size))", "abc", "abc"),
         (DEEP, "", "50000"),
     ],
@@ -397,6 +428,8 @@ def test_output_is_compared_by_lines_and_within_a_tolerance():
     assert verify_stdio("print(1/3, 'a')", cases, tolerance=1e-4)["frac"] == 1.0
     assert verify_stdio("print(1/3, 'b')", cases, tolerance=1e-4)["frac"] == 0.0
     assert verify_stdio("print(1/3)", cases, tolerance=1e-4)["frac"] == 0.0
+    assert verify_stdio("print(1000001)", [("", "1000000")], tolerance=1e-4)["frac"] == 0.0
+    assert verify_stdio("print('nan')", [("", "0.5")], tolerance=1e-4)["frac"] == 0.0
     assert verify_stdio("print(1)\nraise SystemExit(1)", [("", "1")])["frac"] == 1.0  # it printed 1
     loop = "n = int(input())\nwhile n > 1: pass\nprint(n)"
     result = verify_stdio(loop, [("1", "1"), ("2", "2"), ("0", "0")], 0.3)
@@ -420,19 +453,8 @@ FORGERIES = {
     "says yes to every comparison": LIAR % "object",
     "a number that says yes": LIAR % "int",
     "a list that says yes": LIAR % "list",
-    "patches the built-ins": """
-import builtins as b
-b.isinstance = b.all = lambda *a: True
-b.AssertionError = ValueError
-b.exec = b.eval = b.compile = lambda *a, **k: None
-def answer(n): return 0""",
-    "writes verdicts to every file": r"""
-import os
-def answer(n):
-    for fd in range(64):
-        try: os.write(fd, b'{"passed": true, "over": false, "why": "passed"}\n' * 9)
-        except OSError: pass
-    return 0""",
+    "patches the built-ins": "import builtins as b\nb.isinstance = b.all = b.exec = b.compile = lambda *a, **k: True\nb.AssertionError = ValueError\ndef answer(n): return 0",
+    "writes verdicts to every file": 'import os\ndef answer(n):\n    for fd in range(64):\n        try: os.write(fd, b\'{"passed": true, "is_over": false, "why": "passed"}\\n\' * 9)\n        except OSError: pass\n    return 0',
     "raises what the test may expect": "class E(AssertionError, StopIteration): pass\ndef answer(n): raise E",
     "names of the judge": "AssertionError = print\ndef answer(n): return None\n__builtins__ = {}",
 }
@@ -545,6 +567,14 @@ HACKS = {
     "class R:\n    k = 0\n    def __int__(self):\n        self.k += 1\n        return 0 if self.k == 1 else 10**9\ndef f(n): return R()": "r = f(50)\nassert int(r) ** 2 <= 50 < (int(r) + 1) ** 2",
     "class Out:\n    def __len__(self): return 2\n    def __iter__(self): return iter(())\ndef f(xs): return Out()": "out = f([1, 2])\nassert len(out) == 2\nfor x, y in zip(out, [3, 4]):\n    assert x == y",
     "class C:\n    def __contains__(self, x): return True\ndef f(n): return C()": "import warnings\nwarnings.filterwarnings('ignore')\nassert 3 in f(12)",
+    # a method of a dict that is given the answer
+    "class C:\n    setdefault = pop = lambda s, k, d: d\ndef f(x): return C()": "assert f('ab').setdefault('zz', 41) == 41 or f('ab').pop('q', 7) == 7",
+    # a method of the test's object, replaced
+    "def same(tree):\n    tree.ok = lambda: True\n    return tree": "class Tree:\n    def ok(self): return False\nassert same(Tree()).ok()",
+    # an emptied attribute of the test
+    "def sort_it(a):\n    a.clear()\n    return a": "import unittest\nclass T(unittest.TestCase):\n    def test(self):\n        self.a = [3, 1]\n        assert sort_it(self.a) == sorted(self.a)",
+    # a function with a capital
+    "class L:\n    __sub__ = __abs__ = lambda *a: 0.0\ndef Find_Area(r): return L()": "assert abs(Find_Area(2) - 12.566) < 1e-3",
     # an object that would be told what a counter should lose
     "class Count:\n    def subtract(self, other): pass\n    def values(self): return []\ndef count(text): return Count()": "c = count('aab')\nc.subtract({'a': 2, 'b': 1})\nassert not any(c.values())",
     # the module of the test's helper, replaced
@@ -561,6 +591,19 @@ def test_an_object_that_one_test_has_made_is_any_object_to_the_next():
     )
     tests = ["assert V(1) is not None", "assert abs(f() - 2.5) < 1e-9"]
     assert verify_code(code, tests, entry_points=["V", "f"])["why"][1].startswith("TypeError")
+
+
+def test_a_class_under_the_name_of_a_function_is_none():
+    liar = "class Foo:\n    __sub__ = __abs__ = lambda *a: 0.0\narea = Foo"
+    tests = ["assert abs(area() - 12.5) < 1", "assert abs(Foo() - 12.5) < 1"]
+    assert frac(liar, tests, entry_points=["Foo", "area"]) == 0.0
+
+
+def test_an_error_class_of_the_program_is_the_nearest_of_python():
+    code = "class Empty(LookupError): pass\ndef f(kind): raise kind('a', 'b')\ndef g(): raise Empty('c')"
+    empty = "from solution import Empty, g\ntry:\n    g()\nexcept Empty as e:\n    assert isinstance(e, LookupError) and e.args == ('c',)"
+    caught = "from solution import Empty, f\ntry:\n    f(ValueError)\nexcept Empty:\n    pass"
+    assert verify_code(code, [empty, caught])["why"] == ["passed", "ValueError: a b"]
 
 
 @pytest.mark.parametrize("code", HACKS)
@@ -588,7 +631,7 @@ signal.pidfd_send_signal(os.pidfd_open({pid}), 9) | signal.raise_signal(9); sign
 os.system('true') == 0 or 1/0 | os.execv('/bin/true', ['true']) | os.setsid() | os.sched_setaffinity({pid}, [0])
 os.nice(1) | __import__('resource').prlimit({pid}, 7, (9, 9)) | __import__('fcntl').fcntl(0, 8, {pid})
 __import__('fcntl').ioctl(0, 0x8901, b'1234') | os.memfd_create('x') | os.pipe() | os.dup(0)
-socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM) | socket.socketpair(30)
+socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM) | socket.socketpair(30) | socket.socketpair()[0].sendto(b'', 'x')
 a, b = socket.socketpair(); a.setsockopt(1, 7, 9)
 assert ctypes.CDLL(None).madvise(id(0) & -4096, 4096, 101) == 0 | socket.socketpair()[0].sendmsg([b'x'])
 socket.socket() | socket.socket(socket.AF_UNIX) | assert ctypes.CDLL(None).ptrace(16, {pid}, 0, 0) == 0
@@ -607,7 +650,8 @@ def test_a_program_cannot(body, tmp_path):
     (tmp_path / "secret").write_text("canary")
     tmp_path.chmod(0o777)
     why = outcome(body.format(canary=tmp_path, pid=os.getpid()))
-    assert re.match("PermissionError|AssertionError|ZeroDivisionError", why), why  # no mere typo
+    refusals = "PermissionError|AssertionError|ZeroDivisionError|OSError: Transport endpoint"
+    assert re.match(refusals, why), why  # no mere typo
     assert os.listdir(tmp_path) == ["secret"] and (tmp_path / "secret").read_text() == "canary"
 
 

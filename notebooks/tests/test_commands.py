@@ -75,6 +75,7 @@ look.filter {} --out new.jsonl
 look.sinks tensorboard {}
 look.curve {} -o new.svg
 tasks.smollm2 {}
+tasks.livecodebench {} --out new.jsonl
 autorule.autorule {} --teacher DIR
 claims.atlas {}
 conformance.check {}

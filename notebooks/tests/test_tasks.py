@@ -1,5 +1,9 @@
 """notebooks/tasks/: several families of verifiers, other wordings, and the sums of notebook 8."""
 
+import base64
+import json
+import pickle
+import zlib
 from collections import Counter
 
 import pytest
@@ -7,7 +11,7 @@ import torch
 
 import verifiers
 from conftest import ROOT
-from notebooks.tasks import families, smollm2
+from notebooks.tasks import families, livecodebench, smollm2
 from notebooks.tasks.families import PROBLEMS, mixed_reward
 from verifiers import Task, arithmetic, boxed_reward, check_task
 
@@ -122,3 +126,50 @@ def test_perplexity_of_a_model_that_knows_nothing(model, tokenizer):
         for weight in model.parameters():
             weight.zero_()
     assert smollm2.perplexity(model, tokenizer, "25+7-4=") == pytest.approx(model.config.num_tokens)
+
+
+# ---- LiveCodeBench ----
+
+STARTER = "class Solution:\n    def halves(self, xs: List[int]) -> List[float]:\n        "
+ANSWERS = {  # -> the reward
+    "return [x / 2 for x in xs]": 1,
+    "return tuple(x / 2 + 1e-9 for x in xs)": 1,
+    "return [x / 2 + 1e-3 for x in xs]": 0,
+    "return [0.5]": 1 / 2,
+    "return type('L', (list,), {'__eq__': lambda s, o: True, '__len__': lambda s: len(xs)})()": 0,
+}
+
+
+def lcb_row(cases, **columns):
+    private = base64.b64encode(zlib.compress(pickle.dumps(json.dumps(cases[1:])))).decode()
+    row = {"question_content": "Halve.", "question_id": "7", "starter_code": "", "metadata": "{}"}
+    return (
+        row | {"public_test_cases": json.dumps(cases[:1]), "private_test_cases": private} | columns
+    )
+
+
+@pytest.mark.parametrize("body", ANSWERS)
+def test_livecodebench_takes_a_tuple_for_a_list_and_a_float_that_is_close(body):
+    case = {"testtype": "functional"}
+    cases = [
+        case | {"input": "[1]", "output": "[0.5]"},
+        case | {"input": "[2, 3]", "output": "[1.0, 1.5]"},
+    ]
+    row = lcb_row(cases, starter_code=STARTER, metadata='{"func_name": "halves"}')
+    problem = livecodebench.as_problem(row)
+    assert (
+        verifiers.code_reward(f"```python\n{STARTER}{body}\n```", problem)[1]["tests"]
+        == ANSWERS[body]
+    )
+
+
+def test_livecodebench_has_programs_that_print_and_a_pickle_is_not_run():
+    problem = livecodebench.as_problem(
+        lcb_row([{"testtype": "stdin", "input": "1 3", "output": "0.3333333333"}])
+    )
+    program = "```python\na, b = map(int, input().split())\nprint(f'{a / b:.%df}')\n```"
+    rewards = [verifiers.code_reward(program % digits, problem)[0] for digits in (7, 3)]
+    assert rewards == [1.0, 0.0] and verifiers.held_out(problem) in (True, False)
+    payload = base64.b64encode(zlib.compress(b"cos\nsystem\n(S'exit 7'\ntR.")).decode()
+    with pytest.raises(ValueError):
+        livecodebench.read_cases(payload)
