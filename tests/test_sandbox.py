@@ -9,7 +9,6 @@ import os
 import pickle
 import random
 import re
-import signal
 import subprocess
 import sys
 import tempfile
@@ -66,19 +65,11 @@ def test_the_reward_is_the_share_of_tests_passed():
     assert result["frac"] == 0.0 and result["why"][0] == "IndexError: string index out of range"
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        "",
-        "def square(x):\n  return x*x\n oops(",
-        "x = '\ud800'",
-        "import sys\nsys.exit(0)",
-        "while True: pass",
-        "import numpy",
-        "a\0b",
-        "#" * 2**24,
-    ],
-)
+UNLOADABLE = ["", "def square(x):\n  return x*x\n oops(", "x = '\ud800'", "import sys\nsys.exit(0)"]
+UNLOADABLE += ["while True: pass", "import numpy", "a\0b", "#" * 2**24]
+
+
+@pytest.mark.parametrize("code", UNLOADABLE)
 def test_a_program_that_cannot_be_loaded_passes_nothing(code):
     result = verify_code(code, SQUARE, timeout=0.5)
     assert result["frac"] == 0.0 and all(result["why"])
@@ -106,6 +97,8 @@ def test_a_subclass_crosses_as_its_base_and_other_objects_equal_nothing():
         "def f(x): return [(1, 2), K.A, P(1, 2), ..., object()][x]"
     )
     passes(code, "assert f(0) != [1, 2]", "assert f(1) == 4")
+    cache = "class LRU(collections.OrderedDict):\n    def put(self, k): self[k] = 1"
+    passes(f"import collections\n{cache}", "c = LRU()\nc.put(5)\nassert len(c) == 1 and 5 in c")
     passes(code, "p = f(2)\nassert p == (1, 2) and p.y == 2 and str(p) == 'P(x=1, y=2)'")
     fails(code, "assert f(3) == ...", "assert f(4) == object()")
 
@@ -177,6 +170,9 @@ def test_numpy_is_there_for_a_program_that_names_it():
         "import numpy as np\ndef mean(x): return np.mean(x)\ndef twice(x): return 2 * np.array(x)"
     )
     passes(code, "assert mean([1, 2, 3]) == 2.0", "assert twice([1, 2]).tolist() == [2, 4]")
+    raw = """# numpy\nimport os\ndef f(x): os.write(3, b'["value", [{"ndarray": [%s]}], [], ""]\\n')"""
+    fails(raw % 'Infinity, "f2"', "assert f(1) == 90210")  # in 16 bits both are infinite
+    fails(raw % '{"array": ["f", [2.7182817]]}', "assert f(1) == 2.7182818284")
     fails("import torch\ndef mean(x): return 2.0", "assert mean([1, 2, 3]) == 2.0")
 
 
@@ -286,14 +282,15 @@ TESTS = [
     "import pytest\nassert {'a': f(-0.1 - 0.2)} == pytest.approx({'a': 0.3})",
     "import pytest\n@pytest.mark.parametrize('x, y', [(-1, 1), (-2, 2)])\ndef test_it(x, y):\n    assert f(x) == y",
     "import pytest\n@pytest.fixture()\ndef two(): return f(-2)\n@pytest.fixture\ndef both(two): return [two]\ndef test_it(both, two): assert both == [2.0] == [two]",
-    "import pytest\ntry:\n    f(None)\n    pytest.fail('no error')\nexcept ValueError:\n    pass",
+    "import pytest\ntry:\n    f(None)\n    pytest.fail('no error')\nexcept ValueError:\n    pass\nif __name__ == '__main__':\n    pytest.main([__file__])",
+    "from unittest.mock import patch\n@patch('builtins.print')\ndef test_it(p):\n    assert f(-2) == 2 and not p.called",
+    "def test_it(capsys):\n    print(f(-2))\n    assert capsys.readouterr().out == '2.0\\n'",
     "class TestF:\n    def setup_method(self, method):\n        self.two = f(-2)\n    def test_it(self):\n        assert self.two == 2",
     "import numpy as np\nassert np.allclose(f(-1), np.array([1.0])) and np.testing.assert_allclose(f(-2), 2) is None",
     "from unittest.mock import Mock\nlog = Mock()\nlog(f(-2))\nlog.assert_called_once_with(2.0)",
     "class TestF:\n    def test_it(self):\n        assert f(-1) == 1",
     "from typing import NamedTuple\nclass TestRow(NamedTuple):\n    x: int\nassert f(TestRow(-1).x) == 1",
     "from unittest import TestCase\nclass TestF(TestCase):\n    def setUp(self):\n        super(TestF, self).setUp()\n    def test_a(self):\n        self.assertEqual(f(-1), 1)",
-    "from solution import history\nassert history == []",
     "import unittest\nclass TestF(unittest.TestCase):\n    def setUp(self):\n        self.two = 2\n    def test_a(self):\n        self.assertEqual(f(-2), self.two)\nunittest.main()",
 ]
 CANNOT_FAIL = [
@@ -305,6 +302,7 @@ CANNOT_FAIL = [
     "def test_f():\n    'test_f() is run'\n    assert f(1) == 5\nf(2)",
 ]
 NEVER_ASK = [
+    "from solution import f, history\nassert history == []",
     "def check(g):\n    assert f(2) == 4",
     "async def test_it():\n    assert f(2) == 4",
     "def test_it():\n    yield f(2) == 4",
@@ -405,18 +403,21 @@ AT_EXIT = "import atexit\nout = []\natexit.register(lambda: print(*out))\nout.ap
 SPACES = "for line in __import__('sys').stdin:\n    print(line.strip(), ' ')\nexit()"
 
 
-@pytest.mark.parametrize(
-    "code, text, output",
-    [
-        ("n = int(input())\nprint(sum(int(input()) for _ in range(n)))", "2\n3\n4\n", "7\n"),
-        ("import sys\nprint(len(sys.stdin.buffer.read().split()))", "a b\nc", "3"),
-        ("print(open(0).read()[::-1])", "abc", "cba"),
-        (SPACES, "a\nb\n", "a\nb\n\n"),
-        (AT_EXIT, "abc", "abc"),
-        ("import os\nos.write(1, os.read(0, os.fstat(0).st_size))", "abc", "abc"),
-        (DEEP, "", "50000"),
-    ],
-)
+PRINTS = [
+    ("n = int(input())\nprint(sum(int(input()) for _ in range(n)))", "2\n3\n4\n", "7\n"),
+    ("import sys\nprint(len(sys.stdin.buffer.read().split()))", "a b\nc", "3"),
+    ("print(open(0).read()[::-1])", "abc", "cba"),
+    (
+        "try: print(open('input.txt').read())\nexcept FileNotFoundError: print(input())",
+        "abc",
+        "abc",
+    ),
+    ("import os\nos.write(1, os.read(0, os.fstat(0).st_size))", "abc", "abc"),
+    *[(SPACES, "a\nb\n", "a\nb\n\n"), (AT_EXIT, "abc", "abc"), (DEEP, "", "50000")],
+]
+
+
+@pytest.mark.parametrize("code, text, output", PRINTS)
 def test_programs_that_read_and_print(code, text, output):
     assert verify_stdio(code, [(text, output), (text, output)])["why"] == ["passed", "passed"]
     assert verify_stdio(code, [(text, output + "1")])["why"] == ["AssertionError: another output"]
@@ -428,8 +429,8 @@ def test_output_is_compared_by_lines_and_within_a_tolerance():
     assert verify_stdio("print(1/3, 'a')", cases, tolerance=1e-4)["frac"] == 1.0
     assert verify_stdio("print(1/3, 'b')", cases, tolerance=1e-4)["frac"] == 0.0
     assert verify_stdio("print(1/3)", cases, tolerance=1e-4)["frac"] == 0.0
-    assert verify_stdio("print(1000001)", [("", "1000000")], tolerance=1e-4)["frac"] == 0.0
-    assert verify_stdio("print('nan')", [("", "0.5")], tolerance=1e-4)["frac"] == 0.0
+    for printed, due, frac in [("1000000.9", "1000000", 0), ("nan", "0.5", 0), ("5.0", "5", 1)]:
+        assert verify_stdio(f"print('{printed}')", [("", due)], tolerance=1e-4)["frac"] == frac
     assert verify_stdio("print(1)\nraise SystemExit(1)", [("", "1")])["frac"] == 1.0  # it printed 1
     loop = "n = int(input())\nwhile n > 1: pass\nprint(n)"
     result = verify_stdio(loop, [("1", "1"), ("2", "2"), ("0", "0")], 0.3)
@@ -650,7 +651,7 @@ def test_a_program_cannot(body, tmp_path):
     (tmp_path / "secret").write_text("canary")
     tmp_path.chmod(0o777)
     why = outcome(body.format(canary=tmp_path, pid=os.getpid()))
-    refusals = "PermissionError|AssertionError|ZeroDivisionError|OSError: Transport endpoint"
+    refusals = "FileNotFoundError|AssertionError|ZeroDivisionError|OSError: Transport endpoint"
     assert re.match(refusals, why), why  # no mere typo
     assert os.listdir(tmp_path) == ["secret"] and (tmp_path / "secret").read_text() == "canary"
 
@@ -842,9 +843,6 @@ def test_a_lost_server_is_started_again():
     passes("def square(x): return x * x", *SQUARE)
     stop_server()
     passes("def square(x): return x * x", *SQUARE)
-    timer = threading.Timer(0.3, sandbox._server.send_signal, [signal.SIGKILL])
-    timer.start()  # while a program runs: that is not its fault
-    passes("import time\ndef square(x):\n    time.sleep(0.2)\n    return x * x", *SQUARE)
 
 
 def test_a_fork_waits_where_programs_have_all_the_processes(monkeypatch):
