@@ -282,7 +282,7 @@ TESTS = [
     "import pytest\nassert {'a': f(-0.1 - 0.2)} == pytest.approx({'a': 0.3})",
     "import pytest\n@pytest.mark.parametrize('x, y', [(-1, 1), (-2, 2)])\ndef test_it(x, y):\n    assert f(x) == y",
     "import pytest\n@pytest.fixture()\ndef two(): return f(-2)\n@pytest.fixture\ndef both(two): return [two]\ndef test_it(both, two): assert both == [2.0] == [two]",
-    "import pytest\ntry:\n    f(None)\n    pytest.fail('no error')\nexcept ValueError:\n    pass\nif __name__ == '__main__':\n    pytest.main([__file__])",
+    "import pytest\ntry:\n    f(None)\n    pytest.fail('no error')  # is not reached\nexcept ValueError:\n    pass\nif __name__ == '__main__':\n    pytest.main([__file__])",
     "from unittest.mock import patch\n@patch('builtins.print')\ndef test_it(p):\n    assert f(-2) == 2 and not p.called",
     "def test_it(capsys):\n    print(f(-2))\n    assert capsys.readouterr().out == '2.0\\n'",
     "class TestF:\n    def setup_method(self, method):\n        self.two = f(-2)\n    def test_it(self):\n        assert self.two == 2",
