@@ -1,5 +1,4 @@
-"""The page of safety: each sentence of sandbox.py's header, spoken in the protocol itself. A program
-writes raw lines to the judge and reads raw answers: no Python name of sandbox.py is used."""
+"""The page of safety: each sentence of sandbox.py's header, as raw lines that a program writes and reads."""
 
 import os
 import re
@@ -192,8 +191,7 @@ def test_what_may_not_be_asked(sentence, question, lent, answer):
 
 
 def test_a_program_cannot_have_the_judge_make_an_object_of_its_class():
-    """It asks the judge to call number 2, its own class: what it answers would count as made by the
-    test, which may compute with it. (What the judge looked up first has number 1.)"""
+    """Else the test might compute with its answer. (What the judge looked up first has number 1.)"""
     code = f"{PLAYER}class V:\n    pass\ndef f(*args):\n    say('call', [1], tup())\n"
     code += "    raise ValueError(str(hear()))"
     why = verify_code(code, ["from solution import V, f\nassert abs(f() - 2.5) < 1"])["why"][0]

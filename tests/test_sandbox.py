@@ -352,21 +352,13 @@ def test_the_names_of_the_program_are_given_imported_or_used_alone():
     assert asks("def check(g):\n    assert g(encode(1)) == 1\ncheck(f)") == [["encode", "f"]]
 
 
-NOBODY_DEFINES = [
-    "assert close(f(1), 2.5)",
-    "def check(g):\n    assert close(g(1), 2.5)\ncheck(f)",
-    "def check(g):\n    assert close(g(1), 2.5) is True\ncheck(f)",
-    "def check(g):\n    close(g(1), 2.5)\ncheck(f)",
-    "check(f)",
-    "assert f(2) - ref(2) == 0",
-    "assert f(1) == EXPECTED",
-    "assert np.allclose(f(1), [2.5])",
-    "assert f(1) == Decimal('0.5')",
-    "t = Tester()\nt.equal(f(1), 2)",
-]
+NOBODY_DEFINES = """assert close(f(1), 2.5) | def check(g):\n    assert close(g(1), 2.5)\ncheck(f) |
+def check(g):\n    assert close(g(1), 2.5) is True\ncheck(f) | def check(g):\n    close(g(1), 2.5)\ncheck(f) |
+check(f) | assert f(2) - ref(2) == 0 | assert f(1) == EXPECTED | assert np.allclose(f(1), [2.5]) |
+assert f(1) == Decimal('0.5') | t = Tester()\nt.equal(f(1), 2)""".split(" |")
 
 
-@pytest.mark.parametrize("test", NOBODY_DEFINES)
+@pytest.mark.parametrize("test", [*map(str.strip, NOBODY_DEFINES)])
 def test_a_name_that_nobody_defines_is_an_error_of_the_task(test):
     """The program would say itself whether it is right; another test, about f alone, still counts."""
     code = (
@@ -424,13 +416,12 @@ def test_programs_that_read_and_print(code, text, output):
 
 
 def test_output_is_compared_by_lines_and_within_a_tolerance():
-    cases = [("", "0.33333 a")]
-    assert verify_stdio("print(1/3, 'a')", cases)["frac"] == 0.0
-    assert verify_stdio("print(1/3, 'a')", cases, tolerance=1e-4)["frac"] == 1.0
-    assert verify_stdio("print(1/3, 'b')", cases, tolerance=1e-4)["frac"] == 0.0
-    assert verify_stdio("print(1/3)", cases, tolerance=1e-4)["frac"] == 0.0
-    for printed, due, frac in [("1000000.9", "1000000", 0), ("nan", "0.5", 0), ("5.0", "5", 1)]:
-        assert verify_stdio(f"print('{printed}')", [("", due)], tolerance=1e-4)["frac"] == frac
+    for tolerance, printed, due, frac in [
+        *[(0, "1/3, 'a'", "0.33333 a", 0), (1e-4, "1/3, 'a'", "0.33333 a", 1)],
+        *[(1e-4, "1/3, 'b'", "0.33333 a", 0), (1e-4, "1/3", "0.33333 a", 0)],
+        *[(1e-4, "1000000.9", "1000000", 0), (1e-4, "'nan'", "0.5", 0), (1e-4, "5.0", "5", 1)],
+    ]:
+        assert verify_stdio(f"print({printed})", [("", due)], tolerance=tolerance)["frac"] == frac
     assert verify_stdio("print(1)\nraise SystemExit(1)", [("", "1")])["frac"] == 1.0  # it printed 1
     loop = "n = int(input())\nwhile n > 1: pass\nprint(n)"
     result = verify_stdio(loop, [("1", "1"), ("2", "2"), ("0", "0")], 0.3)
@@ -576,6 +567,10 @@ HACKS = {
     "def sort_it(a):\n    a.clear()\n    return a": "import unittest\nclass T(unittest.TestCase):\n    def test(self):\n        self.a = [3, 1]\n        assert sort_it(self.a) == sorted(self.a)",
     # a function with a capital
     "class L:\n    __sub__ = __abs__ = lambda *a: 0.0\ndef Find_Area(r): return L()": "assert abs(Find_Area(2) - 12.566) < 1e-3",
+    # a class under the name of a function as well
+    "class Foo:\n    __sub__ = __abs__ = lambda *a: 0.0\narea = Foo": "from solution import Foo, area\nassert abs(area() - 12.5) < 1 or abs(Foo() - 12.5) < 1",
+    # an own error, which is a LookupError to the test, in place of another one
+    "class Empty(LookupError): pass\ndef f(kind): raise kind('a')": "from solution import Empty, f\ntry:\n    f(ValueError)\nexcept Empty:\n    pass",
     # an object that would be told what a counter should lose
     "class Count:\n    def subtract(self, other): pass\n    def values(self): return []\ndef count(text): return Count()": "c = count('aab')\nc.subtract({'a': 2, 'b': 1})\nassert not any(c.values())",
     # the module of the test's helper, replaced
@@ -592,19 +587,6 @@ def test_an_object_that_one_test_has_made_is_any_object_to_the_next():
     )
     tests = ["assert V(1) is not None", "assert abs(f() - 2.5) < 1e-9"]
     assert verify_code(code, tests, entry_points=["V", "f"])["why"][1].startswith("TypeError")
-
-
-def test_a_class_under_the_name_of_a_function_is_none():
-    liar = "class Foo:\n    __sub__ = __abs__ = lambda *a: 0.0\narea = Foo"
-    tests = ["assert abs(area() - 12.5) < 1", "assert abs(Foo() - 12.5) < 1"]
-    assert frac(liar, tests, entry_points=["Foo", "area"]) == 0.0
-
-
-def test_an_error_class_of_the_program_is_the_nearest_of_python():
-    code = "class Empty(LookupError): pass\ndef f(kind): raise kind('a', 'b')\ndef g(): raise Empty('c')"
-    empty = "from solution import Empty, g\ntry:\n    g()\nexcept Empty as e:\n    assert isinstance(e, LookupError) and e.args == ('c',)"
-    caught = "from solution import Empty, f\ntry:\n    f(ValueError)\nexcept Empty:\n    pass"
-    assert verify_code(code, [empty, caught])["why"] == ["passed", "ValueError: a b"]
 
 
 @pytest.mark.parametrize("code", HACKS)
@@ -840,7 +822,6 @@ def test_all_end_with_the_trainer(tmp_path):
 
 
 def test_a_lost_server_is_started_again():
-    passes("def square(x): return x * x", *SQUARE)
     stop_server()
     passes("def square(x): return x * x", *SQUARE)
 
