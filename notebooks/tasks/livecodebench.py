@@ -47,9 +47,17 @@ def read_cases(text):
     return json.loads(text)
 
 
+def as_assert(call, given, due):
+    """Return a test: the call with the arguments in `given`, one JSON value a line, returns `due`."""
+    arguments = [json.loads(line) for line in given.split("\n")]
+    return f"{SAME}assert same({call}(*{arguments!r}), {json.loads(due)!r})"
+
+
 def as_problem(row):
     """Return a problem for verifiers.code_reward. row: one line of the data set's file."""
     cases = read_cases(row["public_test_cases"]) + read_cases(row["private_test_cases"])
+    if not cases:
+        raise ValueError(f"problem {row['question_id']} has no test cases")
     starter = row["starter_code"]
     problem = {"problem": row["question_content"], "answer": row["question_id"], "tolerance": 1e-6}
     problem["tests"] = [[case["input"], case["output"]] for case in cases]
@@ -60,10 +68,7 @@ def as_problem(row):
         problem["problem"] += f"\n\nStart from:\n```python\n{starter}\n```"
         problem["entry_points"] = ["Solution" if in_class else name]
         problem["before"] = BEFORE
-        problem["tests"] = [
-            f"{SAME}assert same({call}(*{[*map(json.loads, given.split(chr(10)))]!r}), {json.loads(due)!r})"
-            for given, due in problem["tests"]
-        ]
+        problem["tests"] = [as_assert(call, *pair) for pair in problem["tests"]]
     return problem
 
 

@@ -169,7 +169,7 @@ def test_livecodebench_has_programs_that_print_and_a_pickle_is_not_run():
     )
     program = "```python\na, b = map(int, input().split())\nprint(f'{a / b:.%df}')\n```"
     rewards = [verifiers.code_reward(program % digits, problem)[0] for digits in (7, 3)]
-    assert rewards == [1.0, 0.0] and verifiers.held_out(problem) in (True, False)
+    assert rewards == [1.0, 0.0]
     payload = base64.b64encode(zlib.compress(b"cos\nsystem\n(S'exit 7'\ntR.")).decode()
     with pytest.raises(ValueError):
         livecodebench.read_cases(payload)
