@@ -413,7 +413,7 @@ PATIENCE = 2.0  # seconds
 def bar(items, what):
     """Yield the items of a list. A loop that takes longer than PATIENCE shows a bar, also in a file
     or pipe. A thread renews it every second, because a single item may take long, too."""
-    from tqdm import tqdm  # imported here because verifiers need no package but sympy
+    from tqdm import tqdm  # imported here because verifiers need no package but mpmath
 
     began = time.monotonic()
     done = 0

@@ -106,22 +106,21 @@ def test_work_is_bounded():
     assert most < 200_000, name
 
 
-def test_a_union_of_many_intervals_is_read_at_once():
-    """Added one by one, 24 of them take sympy five million calls; more are not asked of it."""
-    pieces = [f"({2 * i}, {2 * i + 1})" for i in range(24)]
-    pair = r"\cup".join(pieces), r"\cup".join(reversed(pieces))
-    assert count_calls(*pair) < 1_000_000 and grade_answer(*pair)
-
-
 def test_nested_sets_do_not_double_the_work():
     deep = [r"\{1," * 15 + last + r"\}" * 15 for last in ("7", "7.0", "8")]
     assert grade_answer(deep[0], deep[1]) and not grade_answer(deep[0], deep[2])
 
 
 @pytest.mark.parametrize("text", REGIONS.values(), ids=REGIONS)
-def test_regions_are_counted_before_sympy_is_asked(text):
+def test_a_region_of_many_pieces_is_read_at_once(text):
     regions = r"(0,1) \cup (2,3)"
     assert count_calls(text, regions) < 50_000 and grade_answer(text, regions) is False
+
+
+def test_a_union_has_no_order():
+    pieces = [f"({2 * i}, {2 * i + 1})" for i in range(24)]
+    pair = r"\cup".join(pieces), r"\cup".join(reversed(pieces))
+    assert count_calls(*pair) < 50_000 and grade_answer(*pair)
 
 
 def test_from_a_deep_stack():

@@ -57,7 +57,10 @@ def test_a_script_imports_those_before_it_in_reading_order_and_never_the_laborat
         inside = {name.replace(".", "/") for indent, name in found if indent} & known
         assert len(at_the_top) > 3 and at_the_top & known <= {*SCRIPTS[:number]}, script
         assert inside == ({"appendix/chat"} if script == "model" else set()), script
-        assert number > 3 or not at_the_top & {"torch", "tokenizers"}  # verifying needs sympy alone
+        assert number > 3 or not at_the_top & {
+            "torch",
+            "tokenizers",
+        }  # verifying needs mpmath alone
     assert not re.search(r"--[a-z]", (ROOT / "rlvr.py").read_text())  # it knows no flags
 
 

@@ -62,9 +62,9 @@ ACCEPTS = _table(
     # numbers
     \$76.80   \$76.80.   a full stop is no part of a price
     3000   3 thousand dollars   number words multiply, also before a unit
-    300   3 hundred   each of them
+    500000   \frac12\text{ million}  ;;  1/2\text{ million}   behind a fraction
     2000000000   2 billion people   up to these
-    2000000000000   2\text{ trillion}   and these
+    7000000   7\text{M}   and a letter
     5\text{ N m}   5\text{ N}\cdot\text{m}   a product of units
     60   5 dozen eggs   a dozen is 12
     5000000   5 million   six zeros
@@ -81,6 +81,8 @@ ACCEPTS = _table(
     1.5   \frac123   TeX reads \frac123 as (1/2)3
     1234567   1,234,567   thousands
     1234567.5   1{,}234{,}567.5   thousands in LaTeX
+    1234.5   1.234{,}5   thousands in Europe
+    3.5   3{,}5   and its decimal comma
     12000   12\,000   a thin space between thousands
     0.00012   1.2 \times 10^{-4}   scientific notation
     1011_2   1011_{2}   a base is part of the number
@@ -98,20 +100,19 @@ ACCEPTS = _table(
     7   \[ \boxed{7} \]  ;;  **7**.  ;;  \huge{7}   boxed again, markdown, in any size
     \frac{2}{3}   \left(\dfrac{2}{3}\right)   big brackets
     # units
-    12   12\ \mathrm{cm}^2   units go
+    12   12\ \mathrm{cm}^2  ;;  12\text{ children}   units go, also a plural without s
     9.8   9.8\,\frac{\mathrm{m}}{\mathrm{s}^2}   even in fractions
     5.13   5.13\ \mathrm{ft}/\mathrm{sec}   sec is a second here
     3   3 apples   a word after a number is a unit
     12 square feet   12\text{ ft}^2   units are not compared
-    40   40^{\circ}   degrees
+    40   40^{\circ}  ;;  40 ^ {\circ}   degrees
     40%   40\%   percent
     \$1,500   1500 dollars   money
     15   15 km/h   also with a slash
     24\pi   24\pi cm^3   or behind \pi
     18250   USD 18250   or in front
     3 \text{ hours } 20 \text{ minutes}   3 hr and 20 min   one quantity of two units, whatever they are called
-    3 \text{ p.m.}   3:00 PM   times of day
-    12   12\text{ children}   a plural without s
+    3 \text{ p.m.}   3\text{ PM}   times of day
     15 people   15 students   people may be students: only known units differ
     # algebra: equal at random points
     (x-1)(x+1)   x^2-1   a product and its expansion
@@ -134,6 +135,7 @@ ACCEPTS = _table(
     2, -2   \pm 2   plus or minus
     \pm 2   \mp 2   or minus or plus
     (1, 2)   \left( 1, \frac42 \right)   tuples
+    (x, y) = (2, -1)   x = 2, y = -1  ;;  \{(2, -1)\}   its coordinates, the only solution
     \emptyset   \{\}   the empty set
     x < 2   (-\infty, 2)   an inequality and its interval
     (-\infty,0)\cup(0,\infty)   x \ne 0   what is left of the line
@@ -163,15 +165,15 @@ ACCEPTS = _table(
     # words
     (B)   \textbf{B}   choices
     no solution   \text{No solution}   no case in words
+    \text{does not exist}   \text{DNE}  ;;  \text{The limit does not exist}   a limit
     \text{red, blue}   \text{blue, red}   lists of words
     B, D   \text{B and D}   choices in one text
     \text{no solution}   \text{no}\ \text{solution}   one phrase in two texts
     A3_{16}   \text{A3}_{16}   digits that are letters
     30^\circ   \angle ABC = 30   an angle is a lone name
-    12   |AB| = 12   and so is a length
+    12   |AB| = 12  ;;  f(-1) = 12  ;;  \gcd(24,36) = 12  ;;  \int_0^2 6x\,dx = 12   a length, a function's value, a command nobody knows, an integral
     (1,2)   \mathbf{v} = \langle 1, 2 \rangle   a vector and its name
     # what stands left of an equals sign is decided on what it means
-    12   f(-1) = 12  ;;  \gcd(24,36) = 12  ;;  \int_0^2 6x\,dx = 12   a function's value, a command nobody knows, an integral
     \frac35   P(X > 2) = \frac35  ;;  P(A \cap B) = \frac35  ;;  \tan\theta = \frac35   probabilities, and a function of an angle
     5   E[X] = 5  ;;  \mathbb{E}[X] = 5   an expectation
     (3,\frac{\pi}{2})   (r,\theta) = (3,\frac\pi2)   names in brackets, in their order
@@ -186,7 +188,7 @@ ACCEPTS = _table(
     60\text{ mph}   60\text{ miles per hour}   a quotient
     20\ \mathrm{m/s}   20\ \mathrm{m\,s^{-1}}   or a negative power
     24   \underline{24}   underlined
-    5\text{ feet }6\text{ inches}   5\text{ feet, }6\text{ inches}   two units, one comma
+    5\text{ feet }6\text{ inches}   5\text{ feet, }6\text{ inches}  ;;  5 ft. 6 in.   two units, one comma; points behind what is cut short
     # letters at whole numbers
     (-2)^n   (-1)^n 2^n   powers that only whole numbers have
     (-1)^n   \frac{1}{(-1)^n}   at each of them
@@ -198,7 +200,8 @@ ACCEPTS = _table(
     (-\infty,-3)\cup(3,\infty)   (-\infty,-3) U (3,\infty)  ;;  (-\infty,-3) \text{ or } (3,\infty)   a capital U, and what are certainly intervals
     (-\infty,\infty)   x \in \mathbb{R}  ;;  \text{all real numbers}   all of the line, also in words
     x \ne 0   \mathbb{R} - \{0\}   a difference of sets
-    2k\pi, k \in \mathbb{Z}   2k\pi \ (k \in \mathbb{Z})  ;;  2k\pi \text{ for all integers } k   a family, with its letter in words
+    2k\pi, k \in \mathbb{Z}   2k\pi \ (k \in \mathbb{Z})  ;;  2k\pi \text{ for all integers } k  ;;  2n\pi, n \in \mathbb{Z}  ;;  \{2\pi k : k \in \Z\}   a family, with any letter, and as a set
+    2k, k \in \mathbb{N}   2k \text{ for positive integers } k   a smaller one
     x \equiv 3 \pmod 7   x \equiv 3 \ (\text{mod } 7)  ;;  x \equiv 3 \mod 7   a modulus in brackets and without
     \{1, 2, \ldots, n\}   \{1,2,...,n\}   dots
     (0,0), (1,2), (3,4)   (0,0), (1,2), \text{ and } (3,4)   a comma before and
@@ -215,17 +218,18 @@ ACCEPTS = _table(
     \frac{\hbar\omega}{2}   \omega\hbar/2   a letter of physics
     x=1, y=2   y = 2, x = 1  ;;  1, 2   named values in any order, or unnamed in theirs
     75\text{ cents}   75¢   a sign for cents
-    1, 2   1或2   or in Chinese
+    1, 2   1或2  ;;  (a) 1 (b) 2  ;;  x=1 ∨ x=2  ;;  1 \& 2  ;;  \text{both } 1 \text{ and } 2   and, or, also in Chinese; part by part
+    24   24个  ;;  24厘米   Chinese units
     \frac12   \\frac12   an escaped command
     3   \log 1000   the base is 10
     -\infty, 2   -inf, 2   as programs print it
     10   Rs. 10   rupees
-    5\text{ feet }6\text{ inches}   5 ft. 6 in.   points behind what is cut short
     7   7 two digit numbers  ;;  7\text{ negative integers}   what is counted has two digits or is negative
     5   5 more apples   or was not there before
     k   \text{Answer: } k   what follows the label
     25   25^\circ C   a temperature
     f(x) = x   f(x) = x \text{ for all } x   a function is one for all x
+    y = Ce^x + C_1   y(x) = ce^x + c_1   constants have any name
     f(1)g(2)   g(2)f(1)   a product of two values
     4   4\text{ distinct real roots}   roots can be counted
     \frac12   ¹⁄₂   a fraction of small digits
@@ -240,7 +244,7 @@ ACCEPTS = _table(
     (1,2)   (1\,,\,2)   a thin space before a comma
     # money and units
     12   \SI{12}{\cm}  ;;  12\ \text{J/(kg·K)}  ;;  12\,\mu\text{s}  ;;  12\ \Omega  ;;  12\,\mathrm{M}_\odot   units in symbols
-    12   \mathdollar 12  ;;  US\$12  ;;  \text{Rs. }12  ;;  £12  ;;  ¥12   money in symbols
+    12   \mathdollar 12  ;;  US\$12  ;;  \text{Rs. }12  ;;  £12   money in symbols
     50   50 \text{ per cent}   percent in two words
     30^\circ 15'   30^{\circ}15^{\prime}  ;;  30^\text{o}15'   degrees and minutes
     5:3   5 \text{ to } 3   a ratio in words
@@ -252,10 +256,8 @@ ACCEPTS = _table(
     x^3 + C   x^3 + C, C \in \mathbb{R}  ;;  x^3 + C \text{ for some constant } C  ;;  x^3 + C, C \text{ is a constant}   constants
     f(x) = 2x   f(x) = 2x \text{ for all } x \in \mathbb{R}  ;;  f(x) \equiv 2x   functions
     x > 1   \text{all real numbers } x \text{ such that } x > 1   numbers
-    2k\pi, k \in \mathbb{Z}   \{2\pi k : k \in \Z\}   a family as a set
     \mathbb{Z}   \text{all integers}   in words
     1 \pm \sqrt2   1 +/- \sqrt2   plus or minus as programs print it
-    1, 2   x=1 ∨ x=2  ;;  1 \& 2  ;;  \text{both } 1 \text{ and } 2   or, and
     2i   2\operatorname{cis}90^\circ   a complex number by its angle
     # systems and cases
     x=1, y=2   \begin{cases} x = 1 \\ y = 2 \end{cases}  ;;  \begin{aligned} x &= 1 \\ y &= 2 \end{aligned}   lines of a system
@@ -271,17 +273,14 @@ ACCEPTS = _table(
 # ---- Refused -------------------------------------------------------------------------------------
 REJECTS = _table(
     r"""
-    5   \text{there cannot be } 5   a lead-in says what the number is, and nothing else
-    5   \text{it exceeds } 5   nor this
-    5   \text{Twice the answer} = 5   the name of another number
-    5   x \stackrel{\ne}{=} 5   what stands above the sign changes it
+    5   \text{there cannot be } 5  ;;  \text{it exceeds } 5  ;;  \text{Twice the answer} = 5  ;;  x \stackrel{\ne}{=} 5   what stands before it changes it
     36   41+2-7 = 35 \approx 35   a wrong side before the sign of rounding
     9007199254740993   9007199254740992   2^53 + 1: equal as floats
     4   (1)+(1)+(1)+((((((((((((((((((((1))))))))))))))))))))   twenty brackets are too deep to be read
     \frac13   0.3333   four digits are not a third
     \frac23   0.666666666668   nor are eleven of twelve two thirds
-    5   \text{wrong answer} = 5  ;;  5 cm 3 mm   a verdict, and two lengths
-    5   5 million  ;;  5\text{ dozen}  ;;  5 degrees below zero  ;;  5\text{ times larger}  ;;  5\text{th root}   nor are these
+    5   \text{wrong answer} = 5  ;;  5 cm 3 mm  ;;  5 \text{ is wrong}   verdicts, and two lengths
+    5   5 million  ;;  5\text{M}  ;;  5 mil  ;;  5分之一  ;;  5\text{ dozen}  ;;  5 degrees below zero  ;;  5\text{ times larger}  ;;  5\text{th root}   nor are these
     # words that change a number are no units
     2   2 thirds  ;;  2 hundredths  ;;  2 squared  ;;  2\text{ factorial}  ;;  2 zillion   words that change it are no units
     2\text{ m/s}^2   2\text{ m/s}   a speed is no acceleration
@@ -289,15 +288,13 @@ REJECTS = _table(
     15   \text{either }15\text{ or }16   two answers
     0.3   0.3\text{ repeating}   a third
     101   101\text{ in binary}   5
-    5   5 \text{ is wrong}   a sentence
     1   \text{apples}   a word alone is not one of its kind
     -1   -\text{apples}   nor minus one
     # units do not multiply, what follows them belongs to them
     60   3 hours 20 minutes   3 times 20
     3 hours 20 minutes   2 hours 30 minutes   the same product
     11   5 \text{ feet} + 6 \text{ inches}   nor a sum of two units
-    35   5\text{ to }7   a range
-    35   7\text{ out of }5   a share
+    35   5\text{ to }7  ;;  7\text{ out of }5   a range and a share
     4 R 2   2 R 4   quotient and remainder
     5   5\text{ cm} \cdot x  ;;  5 (x \text{ dollars})   a factor behind the unit or before it
     15 kg   15 cm   known units differ, whatever they measure
@@ -347,13 +344,11 @@ REJECTS = _table(
     \begin{cases} x = 1 \\ y = 2 \end{cases}   \begin{cases} x = 2 \\ y = 1 \end{cases}   a system
     \mathbb{R}   \mathbb{Q}   other numbers
     (0,\infty)   \{x \in \mathbb{Z} : x > 0\}   whole numbers only
-    \mathbb{R}   x > 0, x < 5   a list of two conditions is not all that meets one of them
-    \mathbb{R}   \{x : x > 0, x < 5\}   and in a set both hold
-    (1,2), (3,4)   (1,2) \cup (3,4)   points are no intervals
+    \mathbb{R}   x > 0, x < 5  ;;  \{x : x > 0, x < 5\}   a list of two conditions is not all that meets one of them; in a set both hold
+    (1,2), (3,4)   (1,2) \cup (3,4)  ;;  \{(1,3)\} \cup \{(2,4)\}   points are no intervals, nor are they other points
     -3 < x \le 5 \text{ and } x \ne 2   -3 < x \le 5 \text{ or } x \ne 2   and is not or
     # where digits do not reach
-    \pi   \pi + 10^{-250}   lost beside a float
-    \pi   \pi(1 + 10^{-120})   lost in a factor
+    \pi   \pi + 10^{-250}  ;;  \pi(1 + 10^{-120})  ;;  \pi + 10^{-50}   lost beside a float or in a factor
     10^{40}\pi   10^{40}\pi + 10^{-29}   small beside large
     \pi   0.9999999999999\pi   12 digits make a decimal, not a factor
     \ln(2^{1000})   \ln(2^{1000}+1)   too long to be rounded
@@ -364,7 +359,6 @@ REJECTS = _table(
     \sqrt2   1.41421   nor six the root of two
     2^{30000}   2^{30000}+1   a sum that loses a term proves nothing
     \frac{1}{2004!}   \frac{1}{2006!}   tiny numbers are compared relatively
-    \pi   \pi + 10^{-50}   as are close ones
     2\frac13   \frac23   a mixed number is no product
     55   5 5   two numbers are not one
     (-\infty,2)\cup(3,\infty)   (-\infty,2)\cup(3,\infty), 7   an item too many, though 7 lies inside
@@ -427,18 +421,16 @@ REJECTS = _table(
     12\ \Omega   12\text{ k}\Omega   1000 times as much
     12\text{ MW}   12\text{ mW}   10^9 times as much
     £12   €12   another currency
-    ¥12   £12   and another
     12\text{ m}   12\,\mu\text{m}   a millionth
     2k   2ᵏ   a power is no product
     3\sqrt2   3\,,\,\sqrt2   nor is a list
     (1,2)   (1 \text{ or } 2)   one of two is no point
     2^n-1   2^n+1, n \ge 1   a condition mends nothing
-    5   5, x > 7   nothing to choose
+    5   5, x > 7  ;;  \nexists x = 5   nothing to choose, and nothing is
     x > 1   x > 1, y < 2   nor is another inequality one
     2k\pi, k \in \mathbb{Z}   2k\pi, k \in \mathbb{N}   half of the family
     12   \text{at least } 12  ;;  \text{double } 12  ;;  \text{half of } 12   changed by what stands before
-    5   \nexists x = 5   nothing is
-    C   (C) is wrong  ;;  C) and d  ;;  C: eliminated   choices with tails
+    C   (C) is wrong  ;;  C) and d  ;;  C: eliminated  ;;  C: fails  ;;  C. a; b; d   choices with tails
     # between and beyond the usual sample points
     |x-1000|   1000-x   differs for large x
     |a-b+200|   a-b+200   and for a small a - b
@@ -453,12 +445,14 @@ REJECTS = _table(
     12\text{ cm}^2   12\text{ cm}^3   an area and a volume
     12\text{ square m}   12\text{ square cm}   square is a power
     12\text{ cubic m}   12\text{ cubic cm}   and so is cubic
-    60\text{ mph}   60\text{ km/h}   miles and kilometres
-    60\text{ km per hour}   60\text{ km per second}   3600 times as fast
     # sets, lists and names
     x = 3, y = -1   -1, 3   named values in another order
     x = 1, y = 2   x = 1, 2   one of two named
     x = y   y   an equation of two names
+    f(1) = 2, f(2) = 3   f(1) = 3, f(2) = 2   exchanged
+    \frac{C}{c}   \frac{c}{C}   no constants
+    k^2, k \in \mathbb{Z}   kn, n \in \mathbb{Z}   two letters are not one
+    2^n   2^n, n < 0   half of it
     8   8 \setminus 9   a number is no set
     (3,\infty)   |x| > 3   two intervals
     \{5\}   \{\{5\}\}   a set in a set
