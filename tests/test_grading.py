@@ -187,7 +187,7 @@ ACCEPTS = _table(
     5\text{ cm}   $5$   but these dollars are LaTeX's
     60\text{ mph}   60\text{ miles per hour}   a quotient
     20\ \mathrm{m/s}   20\ \mathrm{m\,s^{-1}}   or a negative power
-    24   \underline{24}   underlined
+    24   \underline{24}  ;;  24个  ;;  24厘米   underlined; Chinese units
     5\text{ feet }6\text{ inches}   5\text{ feet, }6\text{ inches}  ;;  5 ft. 6 in.   two units, one comma; points behind what is cut short
     # letters at whole numbers
     (-2)^n   (-1)^n 2^n   powers that only whole numbers have
@@ -219,7 +219,6 @@ ACCEPTS = _table(
     x=1, y=2   y = 2, x = 1  ;;  1, 2   named values in any order, or unnamed in theirs
     75\text{ cents}   75¢   a sign for cents
     1, 2   1或2  ;;  (a) 1 (b) 2  ;;  x=1 ∨ x=2  ;;  1 \& 2  ;;  \text{both } 1 \text{ and } 2   and, or, also in Chinese; part by part
-    24   24个  ;;  24厘米   Chinese units
     \frac12   \\frac12   an escaped command
     3   \log 1000   the base is 10
     -\infty, 2   -inf, 2   as programs print it
@@ -243,8 +242,7 @@ ACCEPTS = _table(
     \begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}   \begin{pmatrix} 1 & 2 \\[4pt] 3 & 4 \end{pmatrix}  ;;  \begin{pmatrix} 1 & 2 \cr \hline 3 & 4 \end{pmatrix}   space between rows
     (1,2)   (1\,,\,2)   a thin space before a comma
     # money and units
-    12   \SI{12}{\cm}  ;;  12\ \text{J/(kg·K)}  ;;  12\,\mu\text{s}  ;;  12\ \Omega  ;;  12\,\mathrm{M}_\odot   units in symbols
-    12   \mathdollar 12  ;;  US\$12  ;;  \text{Rs. }12  ;;  £12   money in symbols
+    12   \SI{12}{\cm}  ;;  12\ \text{J/(kg·K)}  ;;  12\,\mu\text{s}  ;;  12\ \Omega  ;;  12\,\mathrm{M}_\odot  ;;  \mathdollar 12  ;;  US\$12  ;;  \text{Rs. }12  ;;  £12   units and money in symbols
     50   50 \text{ per cent}   percent in two words
     30^\circ 15'   30^{\circ}15^{\prime}  ;;  30^\text{o}15'   degrees and minutes
     5:3   5 \text{ to } 3   a ratio in words
@@ -284,8 +282,7 @@ REJECTS = _table(
     # words that change a number are no units
     2   2 thirds  ;;  2 hundredths  ;;  2 squared  ;;  2\text{ factorial}  ;;  2 zillion   words that change it are no units
     2\text{ m/s}^2   2\text{ m/s}   a speed is no acceleration
-    15   15\text{ percent of }20   3
-    15   \text{either }15\text{ or }16   two answers
+    15   15\text{ percent of }20  ;;  \text{either }15\text{ or }16   3, and two answers
     0.3   0.3\text{ repeating}   a third
     101   101\text{ in binary}   5
     1   \text{apples}   a word alone is not one of its kind
@@ -380,8 +377,7 @@ REJECTS = _table(
     x + y = 2   2   an equation in several unknowns
     y = 2x   x = 2y   names exchanged
     5   x  ;;  (5  ;;  5 \in A   a free variable, unbalanced, says nothing about 5
-    0   0x  ;;  I(0)   a free variable never equals a number, even when it vanishes
-    0   \emptyset  ;;  ()   nothing is not zero, nor is an empty bracket
+    0   0x  ;;  I(0)  ;;  \emptyset  ;;  ()   no free variable equals a number, even when it vanishes; nothing is not zero
     [0,2]   [0,1) \cup (1,2]   1 is missing
     (0,9) \cup (9,36)   (0,36) \cup \{9\}   9 is not
     (0,a) \cup (a,1)   (0,1) \setminus \{b\}   letters have no place on the line
