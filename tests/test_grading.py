@@ -87,7 +87,7 @@ ACCEPTS = _table(
     0.00012   1.2 \times 10^{-4}   scientific notation
     1011_2   1011_{2}   a base is part of the number
     42   \binom{7}{2} \cdot 2   binomial
-    7   \lfloor 7.9 \rfloor   floor
+    7   \lfloor 7.9 \rfloor  ;;  \lfloor 14\sin 30^\circ \rfloor   floor
     -3   \sqrt[3]{-27}   the real cube root
     \frac{1}{2001!}   \frac{2002}{2002!}   too large to be exact, compared relatively
     # unicode, markup
@@ -105,7 +105,7 @@ ACCEPTS = _table(
     5.13   5.13\ \mathrm{ft}/\mathrm{sec}   sec is a second here
     3   3 apples   a word after a number is a unit
     12 square feet   12\text{ ft}^2   units are not compared
-    40   40^{\circ}  ;;  40 ^ {\circ}   degrees
+    40   40^{\circ}  ;;  40 ^ { \circ }   degrees
     40%   40\%   percent
     \$1,500   1500 dollars   money
     15   15 km/h   also with a slash
@@ -151,7 +151,6 @@ ACCEPTS = _table(
     (0,\infty)   \{x \in \mathbb{R} : x > 0\}  ;;  \{x \in \mathbb{R}~|~x > 0\}   by their condition
     x > 0   0 < x < \infty   both ends written
     (-\infty,2] \cup [3,4)   ]-\infty,2] \cup [3,4[   French brackets
-    \{3\}   [3,3]   an interval of one point
     (-3,2) \cup (2,5]   -3 < x \le 5 \text{ and } x \ne 2   and: both hold
     7:45   7{:}45   a colon in braces
     \sum_{k=1}^{n} k^2   \sum_{k=1}^n k^2   names are compared without needless braces
@@ -278,7 +277,7 @@ REJECTS = _table(
     \frac13   0.3333   four digits are not a third
     \frac23   0.666666666668   nor are eleven of twelve two thirds
     5   \text{wrong answer} = 5  ;;  5 cm 3 mm  ;;  5 \text{ is wrong}   verdicts, and two lengths
-    5   5 million  ;;  5\text{M}  ;;  5 mil  ;;  5分之一  ;;  5\text{ dozen}  ;;  5 degrees below zero  ;;  5\text{ times larger}  ;;  5\text{th root}   nor are these
+    5   5 million  ;;  5\text{M}  ;;  5 mil  ;;  5分之一  ;;  5平方  ;;  5\text{ dozen}  ;;  5 degrees below zero  ;;  5\text{ times larger}  ;;  5\text{th root}   nor are these
     # words that change a number are no units
     2   2 thirds  ;;  2 hundredths  ;;  2 squared  ;;  2\text{ factorial}  ;;  2 zillion   words that change it are no units
     2\text{ m/s}^2   2\text{ m/s}   a speed is no acceleration
@@ -446,7 +445,7 @@ REJECTS = _table(
     x = 1, y = 2   x = 1, 2   one of two named
     x = y   y   an equation of two names
     f(1) = 2, f(2) = 3   f(1) = 3, f(2) = 2   exchanged
-    \frac{C}{c}   \frac{c}{C}   no constants
+    a^2+b^2=C^2   a^2+b^2=c^2   no constant
     k^2, k \in \mathbb{Z}   kn, n \in \mathbb{Z}   two letters are not one
     2^n   2^n, n < 0   half of it
     8   8 \setminus 9   a number is no set
@@ -517,6 +516,7 @@ FRAMES += [r"GOLD\text{ units}"]
 NO_FRAME = {
     (r"\text{(C)}", "x = GOLD"),  # A = C says that they are equal
     (r"\text{Evelyn}", r"GOLD\text{ units}"),  # a word
+    (r"\text{Evelyn}", "x = GOLD"),  # as A = C
     (r"50\%", r"GOLD\text{ units}"),  # it has a unit already
 }
 SPELLINGS = [  # what is replaced by what

@@ -60,14 +60,14 @@ WORKED_OUT = [
     ("x > 2", [r"(2,\infty)", "2 < x"], [r"(1+1,\infty)"]),
     ("2, -2", [r"\pm 2"], [r"\pm\sqrt4"]),
     (r"\frac{\sqrt3}{2}", [r"\frac12\sqrt3"], [r"\sin 60^\circ", r"\frac{2\sqrt3}{4}"]),
-    (r"9\pi", [r"\pi \cdot 9"], [r"\pi \cdot 3 \cdot 3", r"\frac{18\pi}{2}", r"4\pi+5\pi"]),
-    ("6+9i", ["9i+6"], ["5+9i+1", "3(2+3i)", "(1+2i)+(5+7i)"]),  # also of complex numbers
+    (r"2\cos 15^\circ", [r"\frac{\sqrt6+\sqrt2}{2}"], []),
+    (r"9\pi", [r"\pi \cdot 9"], [r"\pi \cdot 3 \cdot 3", r"\frac{18\pi}{2}", r"\frac{-9\pi}{-1}", r"4\pi+5\pi"]),
+    ("6+9i", ["9i+6", r"\frac32(4+6i)"], ["5+9i+1", "3(2+3i)", "(1+2i)+(5+7i)"]),
     (r"14+8\sqrt3", [r"2(7+4\sqrt3)"], [r"2(2+\sqrt3)^2", r"(2+2\sqrt3)(1+3\sqrt3)-6"]),
     ("8x-5", ["-5+8x"], ["5x-7+3x+2", r"\frac{16x}{2}-5", r"4(2x-1)-1"]),  # numbers before letters
     ("2, 3", ["x = 2, x = 3", r"\{3, 2\}"], ["2, 1+2"]),
     ("3202_5", ["3202_{5}", "427_{10} = 3202_5"], ["427", "427_{10}", "1AB_{16}"]),
     ("3.14", [r"x \approx 3.14", r"\approx 3.14"], [r"3+0.14 \approx 3.14"]),
-    ("x=-3", ["x = -3", "-3"], ["x = -4+1"]),
     (r"\frac13", [r"0.\overline{3}", r"x = \frac13 \approx 0.33"], []),
     (r"2\text{ hours } 15\text{ minutes}", ["2 hours 15 minutes"], []),  # no number to our parser
 ]  # fmt: skip
