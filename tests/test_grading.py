@@ -320,7 +320,7 @@ REJECTS = _table(
     12   \not= 12  ;;  x + y = 12  ;;  x = 12 = 13  ;;  \ln x = 12   not 12, in two unknowns, a contradiction, of no name
     HTH   HHT   capitals in a row are a word
     # names and bases
-    6   x(x+1)=6   an equation, no name
+    6   x(x+1)=6  ;;  6\text{ twenties}   an equation, no name; 120
     5   x = 5 \approx 7   two answers
     (1,2)   (y,x) = (1,2)   x is 2
     x > 1, y < 2   y > 1, x < 2   names exchanged
@@ -396,8 +396,7 @@ REJECTS = _table(
     20^\circ\text{C}   20^\circ\text{F}   another temperature
     # number words
     18   18\text{ tens}   180
-    6   6\text{ twenties}   120
-    8   8\text{ crores}  ;;  8\text{ fails}   80 million, and a verdict
+    8   8\text{ crores}  ;;  8\text{ fails}  ;;  8 \setminus 9   80 million, a verdict, and no set
     1   1\text{ googol}   a large number
     24   24\text{ at least}  ;;  24\text{ times as many}   a bound and a factor
     # numbers side by side
@@ -448,7 +447,6 @@ REJECTS = _table(
     a^2+b^2=C^2   a^2+b^2=c^2   no constant
     k^2, k \in \mathbb{Z}   kn, n \in \mathbb{Z}   two letters are not one
     2^n   2^n, n < 0   half of it
-    8   8 \setminus 9   a number is no set
     (3,\infty)   |x| > 3   two intervals
     \{5\}   \{\{5\}\}   a set in a set
     x^5   x^5_8   an index is no base

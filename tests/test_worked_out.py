@@ -49,7 +49,9 @@ WORKED_OUT = [
     (r"\frac{3}{2}", [r"\frac32", r"1\frac12", "1.5"],
      [r"-\frac{-3}{2}", r"\frac{9}{6}", r"1+\frac12", r"\frac12 \cdot 3", r"\frac{1+2}{2}"]),
     (r"50\%", [r"50\%", "50 percent"], [r"100\% - 50\%", r"25 \cdot 2"]),
-    ("60", ["5 dozen", r"5\text{ dozen eggs}"], [r"5 \times 12", "5*12"]),
+    ("60", ["60 eggs"], ["5 dozen", r"5\text{ dozen eggs}", r"5 \times 12", "5*12"]),
+    ("x = 4", ["4", "x=4"], ["2x = 8", "x = 3x-8"]),  # still to be solved
+    (r"y = x(1 \pm \sqrt{c-x^2})", [r"y = x(1 \pm \sqrt{c - x^2})"], []),  # a value nowhere known
     (r"-\frac12", ["-(1/2)", "(-1)/2", "-0.5"], ["-(1-1/2)"]),
     ("2500000", [r"\$2.5\text{ million}", "2{,}500{,}000"], [r"25 \cdot 10^5 + 0"]),
     (r"2^{10}", ["1024", r"4^5", "2^{10}"], []),  # the truth itself is no number: by value
@@ -57,7 +59,7 @@ WORKED_OUT = [
     (r"5\sqrt2", [r"5\sqrt{2}", r"\sqrt{50}"], [r"\sqrt{(4-3)^2+(9-2)^2}", r"5\sqrt{1+1}"]),
     ("(1,2)", ["(1, 2)", "(x, y) = (1, 2)"], ["(1, 1+1)", r"(1, \frac{4}{2})"]),
     ("(3,7)", ["3 < x < 7", "7 > x > 3"], ["3 < x < 2+5"]),
-    ("x > 2", [r"(2,\infty)", "2 < x"], [r"(1+1,\infty)"]),
+    ("x > 2", [r"(2,\infty)", "2 < x"], [r"(1+1,\infty)", "4x+6 > 14"]),
     ("2, -2", [r"\pm 2"], [r"\pm\sqrt4"]),
     (r"\frac{\sqrt3}{2}", [r"\frac12\sqrt3"], [r"\sin 60^\circ", r"\frac{2\sqrt3}{4}"]),
     (r"2\cos 15^\circ", [r"\frac{\sqrt6+\sqrt2}{2}"], []),
