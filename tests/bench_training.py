@@ -42,6 +42,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "notebooks")]
 import train  # noqa: E402
 import verifiers  # noqa: E402
+from notebooks import page
 from notebooks.models.make_tiny import tiny_config
 from model import Config, KVCache, Qwen3, pick_device  # noqa: E402
 from rlvr import (  # noqa: E402
@@ -533,11 +534,28 @@ def trl_steps(task, steps, folder):
     return times
 
 
+def page_steps(steps):
+    """page.py, which pays for the box alone; a step ends where the next one begins."""
+    stamps, usual = [], page.roll_out
+
+    def roll_out(model, problems, G, *rest, **how):
+        if G > 1:  # not in an evaluation
+            stamps.append(time.perf_counter())
+        return usual(model, problems, G, *rest, **how)
+
+    page.roll_out = roll_out
+    problems = page.sums(1000)
+    page.train_rlvr(page.Qwen3(TINY), problems, problems[:1], **{**page.TINY, "steps": steps + 1})
+    page.roll_out = usual
+    return [end - begin for begin, end in zip(stamps, stamps[1:])]
+
+
 def speed_table(args):
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         task = verifiers.get_task("arithmetic")
         trainers = {"train.py": lambda out: our_steps(args.steps, out, rows)}
+        trainers["page.py"] = lambda out: page_steps(args.steps)
         if importlib.util.find_spec("trl"):
             trainers["TRL"] = lambda out: trl_steps(task, args.steps, out)
         else:
