@@ -10,6 +10,7 @@ import contextlib
 import io
 import json
 import random
+import re
 from pathlib import Path
 from statistics import mean
 from types import ModuleType
@@ -129,7 +130,9 @@ def main():
         raise DataError(f"there is no change {unknown.pop()!r}: choose one of {', '.join(CHANGES)}")
     rows = [show(name, args.seeds) for name in names]
     columns = "one change of the page,steps 21 to 25,after 50 steps,greedy,tokens"
-    print(json.dumps({"columns": columns.split(","), "rows": rows, "seeds": args.seeds}))
+    result = {"columns": columns.split(","), "rows": rows, "seeds": args.seeds}
+    result["sentences"] = {re.sub(r"\W+", "_", row[0]): row[2] for row in rows}
+    print(json.dumps(result))
 
 
 if __name__ == "__main__":

@@ -132,14 +132,6 @@ def headings_of(number):
     return re.findall(r"^## (?:\d+\. )?(.*)$", prose_of(number), flags=re.M)
 
 
-def test_what_notebook_0_says_is_added_to_each_line_exists():
-    rows = re.findall(r"^\|.*\| (.*) \|$", prose_of("0"), flags=re.M)[2:]
-    assert len(rows) >= 15
-    for row in rows:
-        for name in re.findall(r"`([^`]+)`", row):
-            assert name in NAMES or name in flags_of("train.py"), name
-
-
 @pytest.mark.parametrize("number", [*range(11)])
 def test_files_that_a_notebook_names_exist(number):
     text = prose_of(number) + "\n".join(cells_of(number, "code"))

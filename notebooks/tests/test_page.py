@@ -2,9 +2,12 @@
 
 import ast
 import random
+import re
 import runpy
+import subprocess
 import sys
 
+import nbformat
 import pytest
 import torch
 import transformers
@@ -13,8 +16,10 @@ import rlvr
 import train
 import verifiers
 from conftest import ROOT
+from eval import wilson_interval
 from model import load
-from notebooks import page
+from notebooks import changes, ledger, page
+from notebooks.look import keep
 
 PAGE = ROOT / "notebooks" / "page.py"
 TINY = ROOT / "notebooks" / "tiny"
@@ -29,6 +34,20 @@ def test_it_fits_on_a_page_and_stands_alone():
     names |= {node.module for node in nodes if isinstance(node, ast.ImportFrom)}
     roots = {name.partition(".")[0] for name in names}
     assert roots - {*sys.stdlib_module_names} == {"torch", "safetensors", "tokenizers"}
+
+
+def notebook_cells(kind):
+    """The cells of notebook 0."""
+    (path,) = (ROOT / "notebooks").glob("0_*.ipynb")
+    return [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == kind]
+
+
+def test_notebook_0_reads_all_of_it_piece_by_piece():
+    source = PAGE.read_text()
+    shown = "\n".join(cell.source for cell in notebook_cells("code"))
+    for node in ast.parse(source).body:
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.Import, ast.ImportFrom)):
+            assert ast.get_source_segment(source, node) in shown
 
 
 # ---- The same model --------------------------------------------------------------------------------
@@ -218,3 +237,86 @@ def test_it_learns_as_the_main_command_does(tmp_path, monkeypatch):
     found, expected = (torch.tensor(c).view(3, 6, 5).mean((0, 2)) for c in (curves, others))
     assert found[0] < 0.4 and found[-1] > 0.85
     assert torch.allclose(found, expected, atol=0.1)
+
+
+# ---- One line changed, and what the other lines are for ----------------------------------------------
+
+
+@pytest.mark.parametrize("name", changes.CHANGES)
+def test_a_change_is_one_line_of_the_page(name):
+    change = {**changes.CHANGES[name]}
+    changed = changes.changed_page(change.pop("old", ""), change.pop("new", ""))
+    assert changed.train_rlvr.__code__ is not page.train_rlvr.__code__
+    assert {*change} <= {"P", "G", "temperature"} and len(changes.diff(name)) in (0, 1, 2)
+
+
+def test_a_changed_page_is_judged_by_the_page_as_it_is(capsys):
+    """A coin of 1000 on top is not counted as accuracy."""
+    changes.CHANGES["rich"] = {"old": changes.REWARD, "new": f"{changes.REWARD} + 1000"}
+    accuracies = changes.tell("rich", steps=2, P=2, G=4)
+    del changes.CHANGES["rich"]
+    assert len(accuracies) == 2 and all(0 <= accuracy <= 1 for accuracy in accuracies)
+    said = capsys.readouterr().out
+    assert said.startswith("- return float(") and "mean reward 100" in said
+
+
+def test_each_function_of_the_core_is_in_one_row_of_the_ledger():
+    rows = ledger.counted()  # raises KeyError otherwise
+    totals = [ledger.code_lines(ROOT / f"{name}.py")[0] for name in ledger.CORE]
+    assert sum(n for _, n, *_ in rows) == sum(totals)
+    assert {f"{name}.py" for name in ledger.CORE} == {file for row in rows for file in row[2]}
+
+
+def test_a_function_that_is_new_must_find_its_row(monkeypatch):
+    short = [(what, places.replace(" sample ", " "), why) for what, places, why in ledger.ROWS]
+    monkeypatch.setattr(ledger, "ROWS", short)
+    with pytest.raises(KeyError, match="sample"):
+        ledger.counted()
+
+
+def test_notebook_0_shows_the_ledger_of_today():
+    outputs = [out for cell in notebook_cells("code") for out in cell.outputs]
+    tables = [
+        out["data"]["text/markdown"] for out in outputs if "text/markdown" in out.get("data", {})
+    ]
+    assert tables == [ledger.table()]
+    lines = sum(n for _, n, *_ in ledger.counted())
+    times = lines / ledger.code_lines(PAGE)[0]
+    assert f"have {times:.0f} times as many code lines" in "".join(
+        cell.source for cell in notebook_cells("markdown")
+    )
+
+
+def test_numbers_of_the_ledger_are_measured(tmp_path):
+    """By the kept results, or here."""
+    table = ledger.table()
+    kept = keep.tables()
+    steps = {row[0]: row[2] for row in kept["steps"]["rows"]}
+    assert f"takes {steps['page.py'].rstrip(' x')} times as long" in table
+    update = {row[0].partition(",")[0]: row[2] for row in kept["memory"]["rows"][:2]}
+    assert f"{update['plain']} GB" in table and f"need {update['train.py']} for eight" in table
+    right = kept["graders"]["rows"][0][1]
+    (tmp_path / "equal.py").write_text("def grade(answer, truth):\n    return answer == truth\n")
+    command = [sys.executable, "-m", "notebooks.conformance.graders.run"]
+    command += [f"{tmp_path}/equal.py:grade"]
+    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout
+    same = re.search(r"right +([\d,]+) of ([\d,]+)", said)
+    assert f"as strings {same[1]} of the kit's {same[2]} answers" in table
+    assert right.startswith("1,091 of") and "by value 1,091" in table
+    assert "KeyError: 'model.layers.0.self_attn.q_norm.weight'" in table
+    low, high = wilson_interval(1.0, 200)
+    assert f"means {low:.3f} to {high:.3f}".replace(" 0.", " .") in table
+
+
+def test_the_page_knows_no_other_architecture(tmp_path):
+    """As the ledger says, and two of three positions that it samples are thrown away."""
+    torch.manual_seed(0)
+    shape = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "head_dim": 8}
+    config = transformers.LlamaConfig(vocab_size=37, num_attention_heads=2, **shape)
+    transformers.LlamaForCausalLM(config).save_pretrained(tmp_path)
+    (tmp_path / "tokenizer.json").write_bytes((TINY / "tokenizer.json").read_bytes())
+    ids = torch.zeros(1, 2, dtype=torch.long)
+    with pytest.raises(KeyError, match="model.layers.0.self_attn.q_norm.weight"):
+        page.Qwen3(tmp_path)(ids, ids == ids)
+    *_, real, start, _, _ = page.roll_out(page.Qwen3(TINY), page.sums(8), 16, 80, 1.0)
+    assert real[:, start:].float().mean().item() == pytest.approx(1 / 3, abs=0.05)
