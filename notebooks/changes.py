@@ -17,7 +17,6 @@ from types import ModuleType
 
 import torch
 
-from appendix.plumbing import DataError
 from notebooks import page
 from notebooks.command import parser_of, run_command
 
@@ -25,33 +24,47 @@ SOURCE = Path(page.__file__).read_text(encoding="utf-8")
 ADVANTAGE = "(rewards - mean) / (std + 1e-6)"
 REWARD = "float(extract_boxed_answer(response) == ground_truth)"
 MASK = "mask = real[:, start:]"
-CHANGES = {  # a piece of a line and what replaces it, or other settings of train_rlvr
+CHANGES = {  # (a piece of a line, what replaces it), or other settings of train_rlvr
     "nothing changed": {},
     "G = 2": {"P": 64, "G": 2},
-    "no baseline": {"old": ADVANTAGE, "new": "rewards"},
-    "no baseline, and rewards of 1 and 2": {"old": ADVANTAGE, "new": "rewards + 1"},
-    "the first box": {"old": "text.rpartition(", "new": "text.partition("},
-    "a reward for length": {"old": REWARD, "new": f"{REWARD} + len(response) / 20"},
+    "no baseline": (ADVANTAGE, "rewards"),
+    "no baseline, and rewards of 1 and 2": (ADVANTAGE, "rewards + 1"),
+    "the first box": ("text.rpartition(", "text.partition("),
+    "a reward for length": (REWARD, f"{REWARD} + len(response) / 20"),
     "temperature 2": {"temperature": 2.0},
-    "the stop is not trained": {"old": MASK, "new": f"{MASK} & (ids[:, start:] != 0)"},
-    "padding is trained": {"old": MASK, "new": f"{MASK} | True"},
-    "log-probs of the wrong column": {"old": "[:, start - 1 :]", "new": "[:, start - 2 : -1]"},
+    "the stop is not trained": (MASK, f"{MASK} & (ids[:, start:] != 0)"),
+    "padding is trained": (MASK, f"{MASK} | True"),
+    "log-probs of the wrong column": ("[:, start - 1 :]", "[:, start - 2 : -1]"),
 }
 
 
-def changed_page(old="", new=""):
-    """page.py with one line changed, as a module."""
-    assert not old or SOURCE.count(old) == 1, f"{old!r} is not in exactly one line of page.py"
+def changed_page(change):
+    """page.py with the change, as a module, and the settings that it changes."""
     module = ModuleType("changed_page")
     module.__file__ = page.__file__
-    exec(compile(SOURCE.replace(old, new), "page.py, changed", "exec"), module.__dict__)
-    return module
+    settings = change if isinstance(change, dict) else {}
+    source = SOURCE if isinstance(change, dict) else SOURCE.replace(*change)
+    exec(compile(source, "page.py, changed", "exec"), module.__dict__)
+    return module, settings
 
 
-def run(old="", new="", seed=0, **settings):
-    """Train -> (accuracy of the completions of each step, what is measured afterwards)."""
+def diff(change):
+    """The change as lines."""
+    if isinstance(change, dict):
+        return [f"{key} = {value}" for key, value in change.items()]
+    (line,) = [
+        line.partition("  #")[0].strip() for line in SOURCE.splitlines() if change[0] in line
+    ]
+    return [f"- {line}", f"+ {line.replace(*change)}"]
+
+
+def run(change, seed=0, steps=50):
+    """Train -> the accuracy of each step, the mean reward of each step, and what is measured afterwards on held-out
+    problems: accuracies, greedy and sampled, tokens of a sample, and one sample."""
     torch.set_num_threads(1)
-    changed = changed_page(old, new)
+    torch.manual_seed(seed)
+    random.seed(seed)
+    changed, settings = changed_page(change)
     usual = changed.roll_out
     accuracies = []
 
@@ -63,61 +76,38 @@ def run(old="", new="", seed=0, **settings):
         return *rollouts, texts
 
     changed.roll_out = roll_out
-    torch.manual_seed(seed)
-    random.seed(seed)
     model = page.Qwen3(Path(page.__file__).parent / "tiny")
     problems = page.sums(1000)
+    train, test = problems[200:], problems[:200]
     with contextlib.redirect_stdout(io.StringIO()):
         rewards = changed.train_rlvr(
-            model, problems[200:], problems[:200], **{**page.TINY, **settings}
+            model, train, test, **{**page.TINY, "steps": steps, **settings}
         )
-    *_, greedy, _ = page.roll_out(model, problems[:200], 1, 80, 1e-6)
-    _, real, start, sampled, texts = page.roll_out(model, problems[:200], 4, 80, 1.0)
-    return accuracies, {
-        "reward": rewards,
-        "greedy": greedy.mean().item(),
-        "sampled": sampled.mean().item(),
-        "tokens": real[:, start:].sum(1).float().mean().item(),
-        "text": problems[0][0] + texts[0],
-    }
+    *_, greedy, _ = page.roll_out(model, test, 1, 80, 1e-6)
+    _, real, start, sampled, texts = page.roll_out(model, test, 4, 80, 1.0)
+    tokens = real[:, start:].sum(1).float().mean()
+    after = [value.mean().item() for value in (greedy, sampled, tokens)]
+    return accuracies, rewards, *after, test[0][0] + texts[0]
 
 
-def diff(name):
-    """The change as lines."""
-    change = CHANGES[name]
-    if "old" not in change:
-        return [f"{key} = {value}" for key, value in change.items()]
-    line = next(line for line in SOURCE.splitlines() if change["old"] in line)
-    line = line.partition("  #")[0].strip()
-    return [f"- {line}", f"+ {line.replace(change['old'], change['new'])}"]
-
-
-def tell(name, **settings):
+def tell(name, steps):
     """Print a change and what happens -> the accuracies of the steps."""
-    print(*diff(name), sep="\n")
-    accuracies, after = run(**{**CHANGES[name], **settings})
-    blocks = [mean(accuracies[i : i + 5]) for i in range(0, len(accuracies), 5)]
+    print(*diff(CHANGES[name]), sep="\n")
+    accuracies, rewards, greedy, sampled, tokens, text = run(CHANGES[name], steps=steps)
+    blocks = [mean(accuracies[i : i + 5]) for i in range(0, steps, 5)]
     print("accuracy, five steps at a time:", *(f"{block:.2f}" for block in blocks))
-    print(
-        f"mean reward {after['reward'][0]:.2f} -> {after['reward'][-1]:.2f};  afterwards, on held-out "
-        f"problems: sampled {after['sampled']:.2f}, greedy {after['greedy']:.2f}, {after['tokens']:.0f} tokens"
-    )
-    print(after["text"])
+    print(f"mean reward {rewards[0]:.2f} -> {rewards[-1]:.2f}")
+    print(f"held-out: greedy {greedy:.2f}, sampled {sampled:.2f}, {tokens:.0f} tokens, as {text}")
     return accuracies
 
 
 def show(name, seeds):
     """Run the change with each seed -> its row of the table."""
-    runs = [run(**CHANGES[name], seed=seed) for seed in seeds]
-    half = [mean(accuracies[20:25]) for accuracies, _ in runs]
-    columns = [
-        half,
-        *([after[key] for _, after in runs] for key in ("sampled", "greedy", "tokens")),
-    ]
-    cells = [f"{mean(c):.2f} [{min(c):.2f} - {max(c):.2f}]" for c in columns[:3]]
-    row = [name, *cells, f"{mean(columns[3]):.0f}"]
-    print("  ".join(row), flush=True)
-    return row
+    accuracies, _, *after, _ = zip(*(run(CHANGES[name], seed) for seed in seeds))
+    columns = [[mean(curve[20:25]) for curve in accuracies], after[1], after[0]]
+    cells = [f"{mean(c):.2f} [{min(c):.2f} - {max(c):.2f}]" for c in columns]
+    print(name, *cells, sep="  ", flush=True)
+    return [name, *cells, f"{mean(after[2]):.0f}"]
 
 
 def main():
@@ -125,14 +115,14 @@ def main():
     parser.add_argument("names", nargs="*", metavar="CHANGE", help=f"one of: {', '.join(CHANGES)}")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     args = parser.parse_args()
-    names = args.names or [*CHANGES]
-    if unknown := {*names} - {*CHANGES}:
-        raise DataError(f"there is no change {unknown.pop()!r}: choose one of {', '.join(CHANGES)}")
-    rows = [show(name, args.seeds) for name in names]
-    columns = "one change of the page,steps 21 to 25,after 50 steps,greedy,tokens"
-    result = {"columns": columns.split(","), "rows": rows, "seeds": args.seeds}
-    result["sentences"] = {re.sub(r"\W+", "_", row[0]): row[2] for row in rows}
-    print(json.dumps(result))
+    if unknown := {*args.names} - {*CHANGES}:
+        parser.error(f"there is no change {unknown.pop()!r}: choose one of {', '.join(CHANGES)}")
+    rows = [show(name, args.seeds) for name in args.names or CHANGES]
+    columns = ["one change of the page", "steps 21 to 25", "after 50 steps", "greedy", "tokens"]
+    sentences = {re.sub(r"\W+", "_", row[0]): row[2] for row in rows}
+    print(
+        json.dumps({"columns": columns, "rows": rows, "seeds": args.seeds, "sentences": sentences})
+    )
 
 
 if __name__ == "__main__":
