@@ -1,9 +1,10 @@
-"""changes.py - change one line of page.py, train the tiny model, and see what happens.
+"""changes.py - change one line of page.py, train the tiny model, and see.
 
-    python -m notebooks.changes                             all changes below, three seeds each
+    python -m notebooks.changes                          all, three seeds each
     python -m notebooks.changes "no baseline" --seeds 0
 
-Whatever is rewarded, accuracy is judged by the unchanged page. Notebook 0 makes these changes one by one.
+Whatever is rewarded, accuracy is judged by the unchanged page. Notebook 0
+makes these changes one by one.
 """
 
 import contextlib
@@ -11,18 +12,21 @@ import io
 import json
 import random
 import re
+import sys
 from pathlib import Path
 from statistics import mean
 from types import ModuleType
 
 import torch
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # if it is started as a file
+
 from notebooks import page
 from notebooks.command import parser_of, run_command
 
 SOURCE = Path(page.__file__).read_text(encoding="utf-8")
 ADVANTAGE = "(rewards - mean) / (std + 1e-6)"
-REWARD = "float(extract_boxed_answer(response) == ground_truth)"
+REWARD = "float(extract_boxed_answer(response) == ground_truth.strip())"
 MASK = "mask = real[:, start:]"
 CHANGES = {  # (a piece of a line, what replaces it), or other settings of train_rlvr
     "nothing changed": {},
@@ -43,7 +47,8 @@ def changed_page(change):
     module = ModuleType("changed_page")
     module.__file__ = page.__file__
     settings = change if isinstance(change, dict) else {}
-    source = SOURCE if isinstance(change, dict) else SOURCE.replace(*change)
+    assert settings is change or SOURCE.count(change[0]) == 1, f"{change[0]} is not on one line"
+    source = SOURCE if settings is change else SOURCE.replace(*change)
     exec(compile(source, "page.py, changed", "exec"), module.__dict__)
     return module, settings
 
@@ -71,17 +76,20 @@ def run(change, seed=0, steps=50):
     def roll_out(model, problems, G, *others, **how):
         *rollouts, texts = usual(model, problems, G, *others, **how)
         if G > 1:  # not in an evaluation
+            ids, real, *_ = rollouts
+            ended = ~real[:, -1] | (ids[:, -1] == 0)  # not cut off
             truths = [answer for _, answer in problems for _ in range(G)]
-            accuracies.append(mean(map(page.reward_rlvr, texts, truths)))
+            right = torch.tensor([*map(page.reward_rlvr, texts, truths)])
+            accuracies.append((right * ended).mean().item())
         return *rollouts, texts
 
     changed.roll_out = roll_out
-    model = page.Qwen3(Path(page.__file__).parent / "tiny")
-    problems = page.sums(1000)
+    model = changed.Qwen3(Path(page.__file__).parent / "tiny")
+    problems = changed.sums(1000)
     train, test = problems[200:], problems[:200]
     with contextlib.redirect_stdout(io.StringIO()):
         rewards = changed.train_rlvr(
-            model, train, test, **{**page.TINY, "steps": steps, **settings}
+            model, train, test, **{**changed.TINY, "steps": steps, **settings}
         )
     *_, greedy, _ = page.roll_out(model, test, 1, 80, 1e-6)
     _, real, start, sampled, texts = page.roll_out(model, test, 4, 80, 1.0)
@@ -97,7 +105,9 @@ def tell(name, steps):
     blocks = [mean(accuracies[i : i + 5]) for i in range(0, steps, 5)]
     print("accuracy, five steps at a time:", *(f"{block:.2f}" for block in blocks))
     print(f"mean reward {rewards[0]:.2f} -> {rewards[-1]:.2f}")
-    print(f"held-out: greedy {greedy:.2f}, sampled {sampled:.2f}, {tokens:.0f} tokens, as {text}")
+    print(
+        f"held-out: greedy {greedy:.2f}, sampled {sampled:.2f}, {tokens:.0f} tokens, for example {text}"
+    )
     return accuracies
 
 

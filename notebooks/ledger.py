@@ -2,8 +2,9 @@
 
     python -m notebooks.ledger
 
-A code line is neither blank nor a comment nor part of a docstring. It counts where its section of the file does
-("rlvr 2" is section 2 of rlvr.py, 0 what stands above section 1), or where its function does, if that is named.
+A code line is neither blank nor a comment nor part of a docstring. It counts in the
+row that names its function, or else its section: "rlvr 2" is section 2 of rlvr.py,
+and 0 is what stands above section 1.
 """
 
 import ast
@@ -20,7 +21,7 @@ ROWS = {  # what: "where | what goes wrong without it"
     "the idea, as on the page": "verifiers 1, model 2, rlvr 2, rlvr 3, rlvr 4, train 1 | a step of the page takes 1.6 times as long",
     "batches of unequal rows, micro-batches": "prefill, MicroBatch, LossInputs, padded_rows, log_probs_of, token_logprobs, means_over_tokens | finished completions stay in the page's batch: two of three positions that it samples are thrown away",
     "memory": "trained_logprobs, logprobs_of, ChunkLogprobs, limit_sampling, sample_tokens_that_fit, cast_weights | one completion of 1,024 tokens takes 16.3 GB at Qwen3-0.6B's shape; the scripts need 10.6 for eight",
-    "other models, chat templates, the hub": "model 1, model 3, model 4, own_words, appendix/chat 1 | a Llama, a Qwen2: `KeyError: 'model.layers.0.self_attn.q_norm.weight'`; a chat model gets no template",
+    "other models, chat templates, the hub": "model 1, model 3, model 4, own_words, appendix/chat 1 | a Llama, a Qwen2: `KeyError: 'model.layers.0.self_attn.q_norm.weight'`; with YaRN the logits are wrong, and nothing says so; no chat template",
     "many GPUs": "train 3, roll_out_all | weights, gradients and moments of Qwen3-8B are 131 GB (16 bytes a parameter): too much for one GPU",
     "resume: the same bits after a crash": "row_uniforms, Run, train 2, train 4, train_until_the_end, save_final, resume_hint, hashes_of, git_commit | the page keeps nothing: Ctrl-C in step 99 loses 99 steps",
     "preflight, checks and messages": "preflight, why_rewards_are_equal, train 7, check_rollouts, checked, check_task, appendix/plumbing 1, appendix/plumbing 5 | a base that never writes a box trains for 100 steps at reward 0.00, and nobody says so",
@@ -28,7 +29,7 @@ ROWS = {  # what: "where | what goes wrong without it"
     "environments": "appendix/chat 2 | a calculator cannot answer: the first stop ends a completion",
     "methods as files, settings as flags": "rlvr 5, train 6, appendix/plumbing 3, appendix/plumbing 4 | each published method would be a copy of the page",
     "rewards and tasks as files": "verifiers 3, verifiers 4, verifiers 5, appendix/plumbing 2 | one reward; and a problem that stands twice in the file may be trained on and held out",
-    "grading by value": r"appendix/grading, verifiers 2 | as strings 641 of the kit's 1,109 answers are judged right, by value 1,091: 0.5 is not `\frac12`",
+    "grading by value": r"appendix/grading, verifiers 2 | equal strings agree with 641 of the kit's 1,109 labels, equal values with 1,091: 0.5 is not `\frac12`",
     "programs": "appendix/sandbox, extract_code, code_reward | a program cannot be judged; with `exec` it could remove your files",
     "evaluation": "eval, evaluate_both | all of 200 right means .981 to 1.000, and the page does not say so; no pass@k, no votes",
     "the chapter's own step": "rlvr 1 | a reader of 9.5 looks for its listing",

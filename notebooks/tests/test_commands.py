@@ -13,7 +13,9 @@ from ranks import ROOT
 COMMANDS = [
     ".".join(path.relative_to(ROOT).with_suffix("").parts)
     for path in sorted((ROOT / "notebooks").glob("**/*.py"))
-    if 'if __name__ == "__main__"' in path.read_text() and "tests" not in path.parts
+    if 'if __name__ == "__main__"' in path.read_text()
+    and "tests" not in path.parts
+    and path.stem not in ("page", "ledger")  # which have no flags
 ]
 REQUIRED = "matplotlib scipy ipywidgets ipykernel transformers gguf trl wandb tensorboard".split()
 # Commands in forks of a process that has imported what takes long. The words of the first argument cannot be imported.

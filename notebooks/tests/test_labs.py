@@ -1,12 +1,9 @@
 """notebooks/labs: the page is what build.py writes, and its arithmetic is Python's.
 
-The script's first part, its arithmetic, runs in node where there is one; the page as a whole in a
-headless browser, where there is one (apt-get install chromium-headless-shell).
+The script's first part, its arithmetic, runs in node where there is one.
 """
 
-import html
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -23,7 +20,6 @@ from rlvr import group_advantages
 from verifiers import MATH_RULES, aggregate, tagged_reward
 
 PAGE = (ROOT / "notebooks" / "lab.html").read_text(encoding="utf-8")
-BROWSER = shutil.which("chromium-headless-shell")
 DATA = json.loads(re.search(r'id="data">(.*?)</script>', PAGE)[1])
 FAMILIES = {family["name"]: family for family in DATA["families"]}
 
@@ -117,47 +113,3 @@ def test_what_each_design_makes_more_likely():
     )
     assert "rambling" in zero and "language" in zero
     assert "ordered" in r1 and "a wrong answer in good form" in form
-
-
-# Clicks through the page as a phone shows it, and writes down what it says.
-CLICKS = """<pre id="told"></pre><script>
-const click = (tab, name) => [...document.querySelectorAll(tab + " button")].find((one) => one.textContent === name).click();
-const numbers = (table, kind) => [...document.querySelectorAll(`${table} td.${kind}`)].map((one) => Number(one.dataset.value));
-const told = {families: {}, designs: {}, wide: 0};
-const wide = () => { told.wide = Math.max(told.wide, document.documentElement.scrollWidth); };
-for (const {name} of data.families) {
-  click("#families", name);
-  click("#groups", "all of them");
-  document.querySelectorAll("details").forEach((one) => { one.open = true; });
-  wide();
-  told.families[name] = [numbers("#composed", "reward"), numbers("#composed", "advantage")];
-}
-location.hash = "reasoning";
-for (const name of Object.keys(data.reasoning.designs)) {
-  click("#design", name);
-  wide();
-  told.designs[name] = [numbers("#group", "reward"), numbers("#group", "advantage")];
-}
-document.getElementById("told").textContent = JSON.stringify(told);
-</script></html>"""
-
-
-@pytest.mark.skipif(not BROWSER, reason="no headless browser is installed")
-def test_in_a_browser_the_page_shows_what_python_pays_and_fits_a_phone(tmp_path):
-    (tmp_path / "page.html").write_text(PAGE.replace("</html>", CLICKS), encoding="utf-8")
-    sandbox = ["--no-sandbox"] * (os.geteuid() == 0)
-    command = [BROWSER, "--headless", *sandbox, "--hide-scrollbars", "--disable-gpu", "--dump-dom"]
-    command += ["--window-size=390,844", (tmp_path / "page.html").as_uri()]
-    dom = subprocess.run(command, capture_output=True, text=True, timeout=120).stdout
-    told = json.loads(html.unescape(re.search(r'id="told">(.*?)</pre>', dom, re.S)[1]))
-    assert told["wide"] == 390
-    expected = {}
-    for name, family in FAMILIES.items():
-        weight = next(iter(family["presets"].values()))
-        expected[name] = [combined(one["scores"], weight) for one in family["completions"]]
-    for name, design in labs.DESIGNS.items():
-        design = replace(design, needs_tags=False)
-        expected[name] = [design(text, "2")["R"] for text in labs.SIX.values()]
-    for name, (rewards, advantages) in (told["families"] | told["designs"]).items():
-        assert rewards == pytest.approx(expected[name]), name
-        assert advantages == pytest.approx(group_advantages(expected[name]), abs=1e-6), name

@@ -27,7 +27,7 @@ G = 6
 
 def test_it_fits_on_a_page_and_stands_alone():
     source = PAGE.read_text()
-    assert len(source.splitlines()) <= 200
+    assert len(source.splitlines()) <= 200 and max(map(len, source.splitlines())) <= 100
     nodes = [*ast.walk(ast.parse(source))]
     names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
     names |= {node.module for node in nodes if isinstance(node, ast.ImportFrom)}
@@ -54,14 +54,16 @@ def test_notebook_0_reads_all_of_it_piece_by_piece():
 
 @pytest.fixture(scope="module", params=["tiny", "tied", "untied"])
 def folder(request, tmp_path_factory):
-    """notebooks/tiny, or a random Qwen3 as transformers writes it, with rope_theta where its release 5 has it."""
+    """notebooks/tiny, or a random Qwen3 of transformers: in shards, or in bf16."""
     if request.param == "tiny":
         return TINY
     path = tmp_path_factory.mktemp(request.param)
     tied = request.param == "tied"
-    write_checkpoint(
-        path, vocab_size=14, eos_token_id=0, tie_word_embeddings=tied, initializer_range=0.2
-    )
+    shape = {"vocab_size": 14, "eos_token_id": [13, 0], "initializer_range": 0.2}
+    shape["rope_parameters"] = {"rope_type": "default", "rope_theta": 5e4}
+    theirs = write_checkpoint(path, "40KB" if tied else "5GB", tie_word_embeddings=tied, **shape)
+    if not tied:
+        theirs.bfloat16().save_pretrained(path)
     return path
 
 
@@ -149,32 +151,57 @@ first \boxed{5}, then \boxed{ 7 }
 @pytest.mark.parametrize("text", TEXTS.splitlines())
 def test_it_reads_the_box_that_verifiers_py_reads(text):
     assert page.extract_boxed_answer(text) == verifiers.extract_boxed_answer(text)
-    assert page.reward_rlvr(text, "7") == verifiers.reward_rlvr(text, "7")
-
-
-def test_what_was_cut_off_earns_nothing(monkeypatch):
-    monkeypatch.setattr(page, "reward_rlvr", lambda *_: 1.0)
-    torch.manual_seed(0)
-    ids, real, start, rewards, _ = page.roll_out(page.Qwen3(TINY), page.sums(4), 8, 12, 1.0)
-    stopped = (ids * real)[:, -1] == 0  # the stop token, or the padding behind it
-    assert torch.equal(rewards.flatten() > 0, stopped) and 0 < rewards.mean() < 1
+    assert page.reward_rlvr(text, " 7 ") == verifiers.reward_rlvr(text, " 7 ")
 
 
 # ---- The same run ----------------------------------------------------------------------------------
 
 
+def test_a_step_is_adamw_on_the_gradient_of_what_was_sampled(monkeypatch):
+    """At the temperature of the sampling. Held-out problems are asked once, greedily. What is cut off earns nothing."""
+    torch.manual_seed(0)
+    model, twin = page.Qwen3(TINY), page.Qwen3(TINY)
+    calls = []
+    sampled = []
+    roll_out, sample = page.roll_out, page.sample
+    monkeypatch.setattr(page, "sample", lambda *args: sampled.append(args[2:]) or sample(*args))
+
+    def spy(model, problems, *how, **more):
+        calls.append((problems, roll_out(model, problems, *how, **more)))
+        return calls[-1][1]
+
+    monkeypatch.setattr(page, "roll_out", spy)
+    problems = page.sums(40)
+    history = page.train_rlvr(model, problems[8:], problems[:8], 2, 3, 8, 20, 1e-3, 0.8)
+    assert sampled == [(1, 20, 1e-6), (8, 20, 0.8), (8, 20, 0.8)]
+    optimizer = torch.optim.AdamW(twin.weights.values(), 1e-3, (0.9, 0.95), weight_decay=0.0)
+    for (batch, (ids, real, start, R, texts)), mean in zip(calls[1:], history):
+        assert not {*batch} & {*problems[:8]} and mean == R.mean().item()
+        ended = (ids[:, start:] * real[:, start:] == 0).any(1)
+        truths = [answer for _, answer in batch for _ in range(8)]
+        right = torch.tensor([*map(verifiers.reward_rlvr, texts, truths)])
+        assert torch.equal(R.flatten(), right * ended) and 0 < ended.float().mean() < 1
+        page.compute_grpo_loss(twin, ids, real, start, R, 0.8).backward()
+        torch.nn.utils.clip_grad_norm_(twin.weights.values(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+    for name, weight in model.weights.items():
+        assert torch.equal(weight, twin.weights[name]), name
+
+
 def test_the_command_trains_a_checkpoint_of_ones_own(folder, tmp_path, monkeypatch, capsys):
-    """With two steps of a few tokens; its head is tied or not."""
-    problems = "".join(f'{{"problem": "{n}+1=", "answer": {n + 1}}}\n' for n in range(20, 30))
+    """With two steps of a few tokens."""
+    problems = "".join(f'{{"problem": "{n}+1=", "answer": {n + 1}}}\n\n' for n in range(20, 30))
     (tmp_path / "problems.jsonl").write_text(problems)
     source = PAGE.read_text()
-    for long, short in (('"steps": 100', '"steps": 2'), (": 512", ": 4")):
+    for long, short in (('"steps": 100', '"steps": 2'), (": 256", ": 4")):
         assert source.count(long) == 1
         source = source.replace(long, short)
     (tmp_path / "page.py").write_text(source)
     monkeypatch.setattr(sys, "argv", ["page.py", str(folder), str(tmp_path / "problems.jsonl")])
     ran = runpy.run_path(str(tmp_path / "page.py"), run_name="__main__")
-    assert ran["problems"][0] == ("20+1=\n\nPut your final answer within \\boxed{}.\n\n", "21")
+    ask = "\n\nPut your final answer within \\boxed{}.\n\n"
+    assert sorted(ran["problems"])[0] == (f"20+1={ask}", "21") != ran["problems"][0]
     assert "step   0  held-out accuracy 0.000 (greedy, n=2)" in capsys.readouterr().out
 
 
@@ -202,16 +229,10 @@ def test_it_learns_as_the_main_command_does(tmp_path, monkeypatch):
 # ---- One line changed, and what the other lines are for ----------------------------------------------
 
 
-@pytest.mark.parametrize("name", changes.CHANGES)
-def test_a_change_is_one_line_of_the_page(name):
-    change = changes.CHANGES[name]
-    if isinstance(change, tuple):
-        assert changes.SOURCE.count(change[0]) == 1
-        old, new = (line[2:] for line in changes.diff(change))
-        assert old in changes.SOURCE and old != new
-    changed, settings = changes.changed_page(change)
-    assert changed.train_rlvr is not page.train_rlvr
-    assert {*settings} <= {"P", "G", "temperature"}
+def test_a_change_is_on_one_line_of_the_page():
+    for change in changes.CHANGES.values():
+        changed, settings = changes.changed_page(change)
+        assert {*settings} <= {"P", "G", "temperature"} and len(changes.diff(change)) < 3
 
 
 def test_a_changed_page_is_judged_by_the_page_as_it_is(capsys, monkeypatch):
@@ -227,10 +248,11 @@ def test_each_code_line_of_the_core_is_in_one_row_of_the_ledger(monkeypatch):
     """A new section, or a new file, must find its row; a function that a row names exists."""
     lines = [line for name in ledger.CORE for line in ledger.code_lines(ROOT / f"{name}.py")]
     assert sum(n for _, n, *_ in ledger.counted()) == len(lines) > 3000
-    places = {place for row in ledger.ROWS.values() for place in row.split(" | ")[0].split(", ")}
-    assert {place for place in places if place.isidentifier()} <= {owner for _, owner in lines} | {
-        "eval"
-    }
+    places = [place for row in ledger.ROWS.values() for place in row.split(" | ")[0].split(", ")]
+    known = {owner for _, owner in lines} | {*ledger.CORE}
+    for name in ledger.CORE:
+        known |= {f"{name} {section}" for section, _ in ledger.code_lines(ROOT / f"{name}.py")}
+    assert len(places) == len({*places}) and {*places} <= known
     fewer = {what: row for what, row in ledger.ROWS.items() if what != "environments"}
     monkeypatch.setattr(ledger, "ROWS", fewer)
     with pytest.raises(KeyError, match="chat 2"):
@@ -259,7 +281,7 @@ def test_numbers_of_the_ledger_are_those_of_the_results(tmp_path):
     ran = subprocess.run(command.split(), cwd=ROOT, capture_output=True, text=True)
     same = re.search(r"right +([\d,]+) of ([\d,]+)", ran.stdout)
     value = kept["graders"]["rows"][0][1].partition(" of")[0]
-    said = f"as strings {same[1]} of the kit's {same[2]} answers are judged right, by value {value}"
+    said = f"strings agree with {same[1]} of the kit's {same[2]} labels, equal values with {value}"
     assert said in table
     low, high = wilson_interval(1.0, 200)
     assert f"means {low:.3f} to {high:.3f}".replace(" 0.", " .") in table
