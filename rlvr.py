@@ -7,7 +7,7 @@
     log-probs     log pi(o_it | q, o_i<t)          now with gradients               log_probs_of
     loss          -sum w_it min(r_it A_i, clip(r_it) A_i),   r_it = pi / pi_old     policy_loss
 
-Section 1 follows the code of chapter 9.5, for comparison; its training loop is in notebook 0.
+Section 1 follows the code of chapter 9.5, for comparison; notebooks/page.py is all of it on a page.
 train.py uses sections 2 to 4, which do the same for many prompts at once. Section 5 is class GRPO,
 which your own method overrides. The code departs from PPO in points 1 to 3, from GRPO in points 1
 and 4, and from the chapter in points 4 to 12. "departure N" marks the lines of points 2 to 12:
