@@ -161,8 +161,7 @@ def test_a_step_is_adamw_on_the_gradient_of_what_was_sampled(monkeypatch):
     """At the temperature of the sampling. Held-out problems are asked once, greedily. What is cut off earns nothing."""
     torch.manual_seed(0)
     model, twin = page.Qwen3(TINY), page.Qwen3(TINY)
-    calls = []
-    sampled = []
+    calls, sampled = [], []
     roll_out, sample = page.roll_out, page.sample
     monkeypatch.setattr(page, "sample", lambda *args: sampled.append(args[2:]) or sample(*args))
 
@@ -171,6 +170,7 @@ def test_a_step_is_adamw_on_the_gradient_of_what_was_sampled(monkeypatch):
         return calls[-1][1]
 
     monkeypatch.setattr(page, "roll_out", spy)
+    monkeypatch.setattr(page, "reward_rlvr", lambda text, truth: float(truth[0] in text))
     problems = page.sums(40)
     history = page.train_rlvr(model, problems[8:], problems[:8], 2, 3, 8, 20, 1e-3, 0.8)
     assert sampled == [(1, 20, 1e-6), (8, 20, 0.8), (8, 20, 0.8)]
@@ -179,8 +179,8 @@ def test_a_step_is_adamw_on_the_gradient_of_what_was_sampled(monkeypatch):
         assert not {*batch} & {*problems[:8]} and mean == R.mean().item()
         ended = (ids[:, start:] * real[:, start:] == 0).any(1)
         truths = [answer for _, answer in batch for _ in range(8)]
-        right = torch.tensor([*map(verifiers.reward_rlvr, texts, truths)])
-        assert torch.equal(R.flatten(), right * ended) and 0 < ended.float().mean() < 1
+        paid = torch.tensor([*map(page.reward_rlvr, texts, truths)])
+        assert torch.equal(R.flatten(), paid * ended) and (paid * ended).sum() < paid.sum()
         page.compute_grpo_loss(twin, ids, real, start, R, 0.8).backward()
         torch.nn.utils.clip_grad_norm_(twin.weights.values(), 1.0)
         optimizer.step()
