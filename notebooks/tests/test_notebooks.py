@@ -22,7 +22,7 @@ PATHS = sorted((ROOT / "notebooks").glob("*.ipynb"), key=lambda path: int(path.s
 SECONDS = 240  # for a cell; the longest takes half a minute on a quiet machine, and machines are busy at times
 SMALL = "--prompts-per-step 2 --num-samples 2 --eval-problems 2".split()
 SHORT = {  # by the number of the notebook; RUNS is a temporary folder, MODEL one with random weights
-    "0": {"STEPS": 5, "ROLLOUTS": 8, "PROBLEMS": 4},
+    "0": {"STEPS": 5, "CHANGED": 5, "PROBLEMS": 4},
     "1": {"STEPS": 2, "G": 8},
     "2": {"PROBLEMS": 2},
     "3": {"STEPS": 2, "PROBLEMS": 4, "N": 4},
