@@ -535,8 +535,8 @@ def trl_steps(task, steps, folder):
 
 
 def page_steps(steps):
-    """page.py, which pays for the box alone; a step ends where the next one begins."""
-    stamps, usual = [], page.roll_out
+    """page.py with the same reward; a step ends where the next one begins."""
+    stamps, usual, box = [], page.roll_out, page.reward_rlvr
 
     def roll_out(model, problems, G, *rest, **how):
         if G > 1:  # not in an evaluation
@@ -544,9 +544,10 @@ def page_steps(steps):
         return usual(model, problems, G, *rest, **how)
 
     page.roll_out = roll_out
+    page.reward_rlvr = lambda text, truth: verifiers.tagged_reward(text, {"answer": truth})[0]
     problems = page.sums(1000)
     page.train_rlvr(page.Qwen3(TINY), problems, problems[:1], **{**page.TINY, "steps": steps + 1})
-    page.roll_out = usual
+    page.roll_out, page.reward_rlvr = usual, box
     return [end - begin for begin, end in zip(stamps, stamps[1:])]
 
 
