@@ -92,7 +92,6 @@ def test_its_logits_are_those_of_model_py(both):
     with torch.no_grad():
         expected = ours(rollouts.ids)
         found = theirs(ids, real)
-    assert len(set(rollouts.prompt_lengths.tolist())) == 3
     for row, end in enumerate(rollouts.ends):
         assert torch.allclose(found[row][real[row]], expected[row, :end], atol=1e-5)
 
@@ -112,10 +111,8 @@ def test_its_log_probs_are_those_of_the_sampler(both):
     theirs, ours, tokenizer = both
     rollouts, (ids, real, start) = completions(ours, tokenizer)
     with torch.no_grad():
-        found = page.token_logprobs(theirs, ids, real, start, temperature=1.0)
-    assert torch.allclose(
-        found[real[:, start:]], rollouts.logp[rollouts.mask > 0], atol=1e-5
-    )  # row by row, each in its order
+        found = page.token_logprobs(theirs, ids, real, start, temperature=1.0)[real[:, start:]]
+    assert torch.allclose(found, rollouts.logp[rollouts.mask > 0], atol=1e-5)  # row by row
 
 
 def test_the_gradient_of_its_loss_is_that_of_update_gradients(both):
@@ -240,8 +237,7 @@ def test_a_changed_page_is_judged_by_the_page_as_it_is(capsys, monkeypatch):
     monkeypatch.setitem(changes.CHANGES, "rich", (changes.REWARD, f"{changes.REWARD} + 1000"))
     accuracies = changes.tell("rich", steps=2)
     assert len(accuracies) == 2 and all(0.1 < accuracy < 0.5 for accuracy in accuracies)
-    said = capsys.readouterr().out
-    assert said.startswith("- return float(") and "mean reward 1000" in said
+    assert "mean reward 1000" in capsys.readouterr().out
 
 
 def test_each_code_line_of_the_core_is_in_one_row_of_the_ledger(monkeypatch):
@@ -289,10 +285,14 @@ def test_numbers_of_the_ledger_are_those_of_the_results(tmp_path):
 
 def test_what_the_page_cannot_do_is_as_the_ledger_says(tmp_path):
     write_checkpoint(tmp_path, family="llama")
-    ids = torch.zeros(1, 2, dtype=torch.long)
+    ids = torch.arange(30)[None]
     with pytest.raises(KeyError) as error:
         page.Qwen3(tmp_path)(ids, ids == ids)
     assert f"KeyError: {error.value}" in ledger.table()
+    rope = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0}
+    theirs = write_checkpoint(tmp_path / "yarn", rope_parameters=rope, initializer_range=0.2)
+    found = page.Qwen3(tmp_path / "yarn")(ids, ids == ids)
+    assert not torch.allclose(found, theirs(ids).logits, atol=0.1)
     torch.manual_seed(0)
     _, real, start, *_ = page.roll_out(page.Qwen3(TINY), page.sums(8), 16, 80, 1.0)
     assert real[:, start:].float().mean().item() == pytest.approx(1 / 3, abs=0.05)
