@@ -341,6 +341,112 @@ TTRL = Claim(
     measure=measures.label_of,
 )
 
+# ---- sharpening: what the base reaches untrained ---------------------------------------------------
+# Source: Reasoning with Sampling, 2510.14901 (read: abstract, introduction); Scalable Power Sampling, 2601.21590 (the
+# same). On the hasty base a right completion and a wrong one are about as likely; on the rash one the wrong one is.
+
+
+def reaches_as_much(arm):
+    def change(x):
+        return x(arm, "right") - x(arm, "p^4")
+
+    return Check(f"{arm}: right is equal to p^4 (0.1 would refute it)", change, 0.1, POINTS, True)
+
+
+def colder_is_not_it(arm):
+    return rises(arm, 0.3, "p^4", "temperature 1/4")
+
+
+SHARPENING = Claim(
+    name="sharpening",
+    sentence="Sampling from the sharpened base reaches what RLVR does, without training and without a verifier.",
+    doubt="A base with more than one mode that is right. Or one whose likeliest completion has to be searched for.",
+    arms={"usual": DEFAULT, "hasty": Arm(base="hasty"), "rash": Arm(base="rash")},
+    said={f"on the {base} base": [reaches_as_much(base)] for base in ("usual", "hasty", "rash")},
+    controls=[*map(rises, ("usual", "hasty", "rash")), colder_is_not_it("usual")],
+    columns="right@0, p^2, p^4, p^50, temperature 1/4, right, greedy",
+    panels="right",
+    measure=measures.sharpened,
+)
+
+# ---- decay: does accuracy fall when training goes on? ----------------------------------------------
+# Source: the five logs of reasoning-from-scratch (f79c9cd, ch06 and ch07), one problem and 8 completions a step at a
+# constant rate, all of which fall behind step 50 or 100. Fast: three times our rate; theirs is 1e-5 for a model of
+# Qwen3-0.6B's size, for which ours is 3e-6.
+
+
+def fades(arm):
+    """A maximum of 30 evaluations lies about .05 above their mean by chance alone."""
+    return falls(arm, 0.3, "right", "right@max")
+
+
+def keeps_up(arm):
+    def change(x):
+        return x(arm, "right@max") - x(arm, "right")
+
+    return Check(f"{arm}: right is right@max (0.3 less would refute it)", change, 0.3, POINTS, True)
+
+
+FAST = (1.2e-3,)
+CONSTANT = f"{METHOD}/constant.py"
+ONE = "--prompts-per-step 1 --num-samples"
+DECAY = Claim(
+    name="decay",
+    sentence="If training goes on, accuracy falls again.",
+    doubt="A model of a real size. Or more steps: tenfold, ours may fall, too.",
+    arms={
+        "ours": DEFAULT,
+        "one problem, constant": Arm(f"{CONSTANT} {ONE} 8"),
+        "fast": Arm(rates=FAST),
+        "fast, constant": Arm(CONSTANT, rates=FAST),
+        "fast, one problem": Arm(f"{ONE} 8", rates=FAST),
+        "fast, one problem, constant": Arm(f"{CONSTANT} {ONE} 8", rates=FAST),
+        "fast, one problem x 128": Arm(f"{ONE} 128", rates=FAST),
+        "fast, 8 problems x 2": Arm("--num-samples 2", rates=FAST),
+    },
+    said={
+        "with our settings": [fades("ours")],
+        "with those of the logs": [fades("fast, one problem, constant")],
+        "with their rate alone": [fades("fast, constant")],
+        "with one problem a step alone": [fades("one problem, constant")],
+        "their decay is prevented by a cosine": [keeps_up("fast, one problem")],
+        "or by more completions of the problem": [keeps_up("fast, one problem x 128")],
+        "or by as many of more problems": [keeps_up("fast, 8 problems x 2")],
+    },
+    controls=[rises("ours"), rises("fast"), keeps_up("fast")],
+    columns="right@0, right@50, right@max, right@150, right, greedy, mixed",
+    panels="right, grad_norm, mixed",
+    flags="--eval-every 10 --eval-problems 200",
+    steps=300,
+    every=10,
+)
+
+# ---- fate: does noise slow learning, or turn it? --------------------------------------------------------------------------
+# Source: Rate or Fate, 2601.04411 (read: abstract, and a summary of its model). J is the rate of true accepts less that
+# of false ones.
+
+
+def erring(rate):
+    return Arm(f"{METHOD}/noisy_verifier.py --false-accepts {rate} --false-rejects {rate}")
+
+
+FATE = Claim(
+    name="fate",
+    sentence="A verifier's J decides: above 0 noise slows learning down, at 0 nothing is learned, below 0 it is undone.",
+    doubt="Errors that depend on what is written, at which a policy can aim.",
+    arms={"J = 1": DEFAULT, "J = 0.6": erring(0.2), "J = 0.2": erring(0.4)}
+    | {"J = 0": erring(0.5), "J = -0.2": erring(0.6)},
+    said={
+        "above 0 it learns": [rises("J = 0.2", 0.2), more("J = 0.6", "J = 0.2")],
+        "and noise only slows it down": [as_much("J = 1", "J = 0.6")],
+        "at 0 nothing is learned": [stays("J = 0")],
+        "below 0 it is undone": [falls("J = -0.2", 0.1)],
+    },
+    controls=[rises("J = 1")],
+    columns="right@0, right@20, right, greedy, length",
+    panels="right, completion_length",
+)
+
 # ---- autorule: extracted rules, and whether they prevent a hack ------------------------------------
 # Source: AutoRule, 5.3 and 5.4; in a simulated world, where nothing is trained for 5.3.
 

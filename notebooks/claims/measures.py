@@ -12,6 +12,7 @@ import verifiers
 from model import load
 from notebooks.autorule import autorule
 from notebooks.autorule import autorule_world as world
+from notebooks.look.sharpen import sharpen
 from notebooks.look.show import samples_of
 from notebooks.models.make_tiny import carried_on, steps_of
 from notebooks.rewards.process import process_model
@@ -148,6 +149,20 @@ def label_of(run, group=16):
             label = statistics.mode(given or [""])  # of several, the first
             right.append(verifiers.grade_answer(label, some[0]["answer"]))
     return {"label": float(np.mean(right))}
+
+
+def sharpened(run, problems=100, samples=128):
+    """The accuracy of the base to the power of 2, 4 and 50 on held-out problems, and at temperature 1 / 4."""
+    model, tokenizer = load(str(run.base))
+    task = verifiers.arithmetic()
+
+    def sample(*how):
+        return roll_out(METHOD, model, tokenizer, task, task.test[:problems], *how)
+
+    batch = sample(samples)
+    logps = (batch.rollouts.logp * batch.rollouts.mask).sum(1).view_as(batch.accuracy).double()
+    found = {f"p^{a}": sharpen(logps, batch.accuracy, a)[0].mean().item() for a in (2, 4, 50)}
+    return found | {"temperature 1/4": sample(8, 0.25).accuracy.mean().item()}
 
 
 def before_and_after(measure):

@@ -25,11 +25,13 @@ MADE = {
 # what most completions say. The slipping ones take a sign for the other one now and then. They continue one that was
 # taught to notice that, which half of their samples do.
 HASTY = {"hasty": 0.55, "direct": 0.15, "worked": 0.20, "no box": 0.05, "no tags": 0.05}
+RASH = {"hasty": 0.80, "worked": 0.10, "no box": 0.05, "no tags": 0.05}
 NOTICING = {"worked": 0.3, "noticed": 0.7}
 SLIPS = {"direct": 0.30, "worked": 0.16, "unnoticed": 0.16, "noticed": 0.14}
 SLIPS |= {"doubting": 0.06, "padded": 0.06, "excursion": 0.06, "no box": 0.06}
 CONTINUED = {  # the other one; phases, and their steps
     "hasty": ("usual", [{}, HASTY], (0, 200)),
+    "rash": ("usual", [{}, RASH], (0, 200)),
     "noticing": ("usual", [NOTICING, {}], (600, 0)),
     "slipping": ("noticing", [{}, SLIPS], (0, 200)),
 }

@@ -1,4 +1,4 @@
-"""build.py - a page with two labs: compose a reward, design a reasoning reward.
+"""build.py - a page with sliders: design a reasoning reward.
 
     python -m notebooks.labs.build           writes lab.html
 
@@ -17,13 +17,8 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).resolve().parents[2]))  # if it is started as a file
 
 from notebooks.command import parser_of
-from notebooks.rewards.guards import is_hacking
-from notebooks.rewards.process import verify_steps
-from notebooks.rewards.program_parts import CODE_PARTS, code_parts_reward
 from notebooks.rewards.reasoning import REASONING_PRESETS, ReasoningReward, repetition
-from notebooks.rewards.structured import verify_tool_call
-from verifiers import FORMAT_RULES, MATH_RULES, split_tags
-from verifiers import verify_format, verify_math
+from verifiers import split_tags
 
 HERE = Path(__file__).resolve().parent
 
@@ -42,144 +37,9 @@ def thought(words, of="because the roots multiply to six and add up to five"):
     return " ".join(f"{of[i % len(of)]}{i}" for i in range(words))
 
 
-def weights_of(rules):
-    return {rule.name: rule.weight for rule in rules}
-
-
-def judged(texts, judge):
-    """[{name, text, scores}, ..]: what the project's verifiers say of each text."""
-    return [{"name": name, "text": text, "scores": judge(text)} for name, text in texts.items()]
-
-
-# ---- 1. Compose a reward: three families ---------------------------------------------------------
+# ---- 1. Six rollouts, five designs, and the hacks --------------------------------------------------
 
 EQUATION = {"problem": "Solve x^2 - 5x + 6 = 0. Put the smaller root in \\boxed{}.", "answer": "2"}
-
-MATH_TEXTS = {
-    "right": boxed("x^2-5x+6 = (x-2)(x-3), and 2*3=6, 2+3=5"),
-    "right, by the formula": boxed("the discriminant: 25-24=1, the smaller root: (5-1)/2=2"),
-    "wrong, good form": boxed("the discriminant: 25-24=1, the smaller root: (5+1)/2=3", "3"),
-    "right, no tags": "The smaller root is \\boxed{2}.",
-    "right, no tags and no box": "The smaller root is 2.",
-    "right by a slip": boxed("2*3=6 and 2+3=6, so the roots are 2 and 3"),
-    "a guess": boxed(""),
-    "two boxes": tagged("2*3=6 and 2+3=5", "\\boxed{2} or \\boxed{3}"),
-    "answer before thinking": "<answer>\\boxed{2}</answer><think>because 2*3=6 and 2+3=5</think>",
-}
-FOUR = ["right", "wrong, good form", "right, no tags and no box", "right, by the formula"]
-
-
-def judge_math(text):
-    verdict = verify_math(text, EQUATION["answer"], EQUATION["problem"])
-    return {
-        "format": verdict["format"],
-        "answer": verdict["answer"],
-        "think_length": verify_format(text)["think_length"],
-        "steps": verify_steps(text)["frac"] if verdict["format"] else 0.0,  # as steps_reward
-        "hack": float(is_hacking(text)),
-    }
-
-
-def math_family():
-    main = weights_of(MATH_RULES)
-    return {
-        "name": "math",
-        "problem": f"{EQUATION['problem']}\nThe answer is {EQUATION['answer']}.",
-        "completions": judged(MATH_TEXTS, judge_math),
-        "presets": {
-            "R1-Zero": main,
-            "answer only": {"answer": 1.0},
-            "with steps": main | {"steps": 0.05},
-            "guarded": main | {"hack": -0.5},
-        },
-        "groups": {
-            "right against wrong": FOUR[:2],
-            "the chapter's four": FOUR,
-            "all right": ["right", "right, by the formula"],
-        },
-    }
-
-
-TESTS = [
-    "assert is_palindrome('level')",
-    "assert not is_palindrome('levels')",
-    "assert is_palindrome('')",
-    "assert is_palindrome('Level')",
-    "assert not is_palindrome('Levels')",
-]
-PALINDROME = "Write is_palindrome(text): does it read the same backwards? Case does not matter."
-HEAD = "def is_palindrome(text):"
-BODY = "    return text.lower() == text.lower()[::-1]"
-YES = "class Yes(int):\n    def __eq__(self, other=0): return True\n    __bool__ = __eq__"
-
-PROGRAMS = {
-    "all five tests": f"{HEAD}\n{BODY}",
-    "forgets the case": f"{HEAD}\n    return text == text[::-1]",
-    "always True": f"{HEAD}\n    return True",
-    "imports os": f"import os\n{HEAD}\n{BODY}",
-    "loops on one test": f"{HEAD}\n    while text == '': pass\n{BODY}",
-    "exits with 0": "import sys\nsys.exit(0)",
-    "equals everything": f"{YES}\n{HEAD}\n    return Yes()",
-    "not Python": "def is_palindrome(text) return text == text[::-1]",
-}
-
-
-def judge_code(text):
-    _, scores = code_parts_reward(text, {"problem": PALINDROME, "tests": TESTS})
-    return {rule.name: float(scores[rule.name]) for rule in CODE_PARTS}
-
-
-def code_family():
-    texts = {name: f"```python\n{code}\n```" for name, code in PROGRAMS.items()}
-    texts["no program"] = "It compares the text with text[::-1]."
-    return {
-        "name": "code",
-        "problem": "\n".join([PALINDROME, *TESTS]),
-        "completions": judged(texts, judge_code),
-        "presets": {
-            "tests only": {"tests": 1.0},
-            "four parts": weights_of(CODE_PARTS),
-            "no tests": {"syntax": 0.5, "speed": 0.25, "safety": 0.25},
-        },
-        "groups": {
-            "honest": ["all five tests", "forgets the case", "always True", "not Python"],
-            "forged": ["all five tests", "exits with 0", "equals everything"],
-        },
-    }
-
-
-QUERY = {"type": "object", "required": ["query"], "properties": {"query": {"type": "string"}}}
-CALL = '<tool_call>{"name": "search", "arguments": {"query": "capital of France"}}</tool_call>'
-FIRST = "I should look this up first."
-
-FORMAT_TEXTS = {
-    "thinks, then calls": tagged(FIRST, CALL),
-    "thinks, then answers": tagged("France's capital is well known.", "Paris"),
-    "empty thinking": tagged("", CALL),
-    "a call in the thinking": tagged(CALL, "Paris"),
-    "a call, no tags": CALL,
-    "no such tool": tagged(FIRST, CALL.replace("search", "shell")),
-    "wrong argument": tagged(FIRST, CALL.replace('"query"', '"q"')),
-}
-
-
-def judge_format(text):
-    verdict = verify_format(text)
-    scores = {name: verdict[name] for name in ("structure", "think_length")}
-    return scores | {"call": verify_tool_call(text, {"search": QUERY})["frac"]}
-
-
-def format_family():
-    return {
-        "name": "format",
-        "problem": "What is the capital of France? Think first; you may call search(query).",
-        "completions": judged(FORMAT_TEXTS, judge_format),
-        "presets": {"tags": weights_of(FORMAT_RULES), "calls": {"call": 1.0}},
-        "groups": {"two that agree": ["thinks, then answers", "thinks, then calls"]},
-    }
-
-
-# ---- 2. A reasoning reward: six rollouts, five designs, and the hacks ----------------------------
 
 SIX = {
     "short, right": boxed(thought(18)),
@@ -238,14 +98,12 @@ def reasoning_reward():
     }
 
 
-# ---- 3. The page ---------------------------------------------------------------------------------
+# ---- 2. The page ---------------------------------------------------------------------------------
 
 
 def page():
-    """The labs as one HTML text. In the data there is no "<": it cannot end its element."""
-    families = [math_family(), code_family(), format_family()]
-    data = {"families": families, "reasoning": reasoning_reward()}
-    text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
+    """The lab as one HTML text. In the data there is no "<": it cannot end its element."""
+    text = json.dumps(reasoning_reward(), separators=(",", ":")).replace("<", "\\u003c")
     return (HERE / "page.html").read_text(encoding="utf-8").replace("DATA", text)
 
 

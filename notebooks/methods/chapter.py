@@ -8,18 +8,20 @@ Changes: what rlvr.py's header numbers as departures from the chapter is taken b
          6   the std divides by G - 1
          7   sampling at temperature 0.8, log-probs at 1; `mismatch` shows the difference
          10  1 problem and 4 completions a step
+         11  a constant rate
 Missing: a reward for what was cut off (departure 5), the first box as the answer (8), a tolerance
-         of 1e-6 (9), the instruct model and a constant rate (11).
+         of 1e-6 (9), the instruct model (11).
 """
 
 from dataclasses import dataclass
 
+from constant import Constant
 from reinforce import Reinforce
 
 from rlvr import sample
 
 
-class Chapter(Reinforce):
+class Chapter(Constant, Reinforce):
     @dataclass
     class Settings(Reinforce.Settings):
         prompts_per_step: int = 1

@@ -37,6 +37,10 @@ class Adapted(nn.Module):
     def forward(self, x):
         return self.linear(x) + self.scale * F.linear(F.linear(x, self.down), self.up)
 
+    def change(self):
+        """What is added to W, (out, in)."""
+        return self.scale * self.up @ self.down
+
 
 def layers_of(model, kind):
     """All modules of this kind in the blocks -> pairs of name and module."""
@@ -56,13 +60,15 @@ class LoRA(GRPO):
         generator = torch.Generator().manual_seed(self.settings.seed)
         model.requires_grad_(False)
         for name, layer in layers_of(model, nn.Linear):
-            adapted = Adapted(layer, self.settings.rank, self.settings.alpha, generator)
-            model.model.layers.set_submodule(name, adapted)
+            model.model.layers.set_submodule(name, self.adapted(layer, generator))
         return [param for param in model.parameters() if param.requires_grad]
+
+    def adapted(self, layer, generator):
+        return Adapted(layer, self.settings.rank, self.settings.alpha, generator)
 
     @torch.no_grad()
     def export(self, model):
         for name, layer in layers_of(model, Adapted):
-            layer.linear.weight += layer.scale * layer.up @ layer.down
+            layer.linear.weight += layer.change()
             model.model.layers.set_submodule(name, layer.linear)
         return model

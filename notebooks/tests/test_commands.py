@@ -70,12 +70,12 @@ MISTAKES = """
 look.show {}
 look.show {} --canary
 look.show {} --tax
-look.report {}
 look.compare {}
 look.compare {} --regrade boxed
 look.filter {} --out new.jsonl
 look.sinks tensorboard {}
 look.curve {} -o new.svg
+look.sharpen {}
 tasks.smollm2 {}
 tasks.livecodebench {} --out new.jsonl
 autorule.autorule {} --teacher DIR
@@ -99,7 +99,6 @@ FINE = [  # what is no mistake: a new folder, an empty one, a file that solves n
 MORE = """
 look.keep nobody
 look.curve full -o text.txt
-look.report full -o text.txt
 look.show full --step 7
 look.gpu_day --small --out text.txt
 look.compare text.txt --k x
@@ -113,7 +112,7 @@ autorule.autorule text.txt --teacher DIR --out text.txt
 """
 
 
-NO_MISTAKE = ["look.report full", "look.show full --canary", "look.sinks tensorboard full"]
+NO_MISTAKE = ["look.show full --canary", "look.sinks tensorboard full"]
 SLOW = [pytest.param(wrong, marks=pytest.mark.slow) for wrong in [*WRONG[1:], "--unknown"]]
 
 

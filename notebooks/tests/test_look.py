@@ -1,4 +1,4 @@
-"""notebooks/look/: two models on the same problems, what a run sampled and logged, its page, and the day of a GPU."""
+"""notebooks/look/: two models on the same problems, what a run sampled and logged, and the day of a GPU."""
 
 import gzip
 import json
@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import time
-from html.parser import HTMLParser
 from types import SimpleNamespace
 from unittest import mock
 
@@ -15,9 +14,10 @@ import pytest
 import torch
 
 import bench_sampling
+import train
 import verifiers
 from appendix.plumbing import DataError, append_rows, git_commit
-from notebooks.look import compare, curve, gpu_day, keep, report, show, sinks
+from notebooks.look import compare, curve, gpu_day, keep, sharpen, show, sinks
 from notebooks.look.compare import decompose
 from pretend_gpu import PretendGPU
 from ranks import ROOT
@@ -202,7 +202,6 @@ def test_any_number_of_the_data_is_shown(capsys):
     row = completion("2", huge=-(10**400), nan=math.nan, yes=True, level=-3, none=None)
     show.print_completion(row)
     assert "huge -1.00000e+400, nan nan, yes 1, level -3\n" in capsys.readouterr().out
-    assert "huge -1.00e+400, nan nan, yes 1, level -3<" in report.completion_html(row, 100)
 
 
 def log(*points):
@@ -263,76 +262,32 @@ def test_a_band_says_which_steps_it_leaves_out(capsys):
     assert capsys.readouterr().out == "greedy: left out are steps that not every run has: 20\n"
 
 
-# ---- The page of a run -----------------------------------------------------------------------------
-
-HOSTILE = [
-    "</pre><script>document.title = 'broken'</script>",
-    '<img src=x onerror="alert(1)">',
-    "lone \ud800 surrogate",
-    "{title} {0} &lt;",
-    "x" * 100_000 + "THE END",
-]
+# ---- A sharpened base ------------------------------------------------------------------------------
 
 
-class Page(HTMLParser):
-    """The tags of a page, and its texts."""
-
-    def __init__(self, page):
-        super().__init__()
-        self.tags = set()
-        self.texts = []
-        self.feed(page.decode())
-
-    def handle_starttag(self, tag, attributes):
-        self.tags.add(tag)
-
-    def handle_data(self, text):
-        self.texts.append(text)
+def test_a_power_of_the_base_by_hand():
+    """p is .6 for a wrong completion, which three of four samples are, and .2 for the right one. In p^2 they are .36 to
+    .04: three chances of .3 and one of .1 are as good as 1 / (3 * .09 + .01) equal ones."""
+    logps = torch.tensor([[0.6, 0.6, 0.6, 0.2]]).log()
+    right = torch.tensor([[0.0, 0, 0, 1]])
+    for alpha, accuracy, effective in ((1, 0.25, 4), (2, 0.1, 1 / 0.28), (50, 0, 3)):
+        found = sharpen.sharpen(logps, right, alpha)
+        assert [value.item() for value in found] == pytest.approx([accuracy, effective], abs=1e-6)
 
 
-def test_nothing_that_was_said_is_markup(tmp_path):
-    """Not in completions, problems, parts of a reward or the run's name. Of a long text the middle is left out."""
-    lines = [completion(text, problem=HOSTILE[1], **{HOSTILE[0]: 1.0}) for text in HOSTILE]
-    run = write_run(tmp_path / "run<script>", {1: lines}, [{"step": 1, "reward": 0.5}])
-    for _ in range(2):  # a report in the run's own folder is made anew
-        report.main([str(run)])
-    written = (run / "report.html").read_bytes()
-    page = Page(written)
-    assert page.tags & {"script", "img", "b"} == set() and page.tags >= {"svg", "details", "pre"}
-    assert b"default-src 'none'" in written
-    said = [HOSTILE[0], HOSTILE[1], "lone ? surrogate", HOSTILE[3]]
-    said.append("x" * 3000 + " [96,007 characters more] " + "x" * 993 + "THE END")
-    assert [text for text in page.texts if text in said] == said
-    assert HOSTILE[0] + " 1" in "".join(page.texts)
-
-
-def test_a_page_is_bounded_and_says_what_it_leaves_out(tmp_path, monkeypatch):
-    """Of ten steps it shows at most five, round(0, 2.25, 4.5, 6.75, 9) evenly spaced. The file of a step that is not in
-    the log may be half written; any other that cannot be read is named."""
-    lines = [completion("y" * 3000)] * 2
-    run = write_run(tmp_path / "run", {step: lines for step in range(1, 11)})
-    monkeypatch.setattr(report, "SIZES", [(4000, 10), (4000, 5), (100, 2)])
-    monkeypatch.setattr(report, "BYTES", 50_000)
-    page = report.report(run)
-    assert len(page) <= 50_000 and b"completions of 5 of 10 steps are here" in page
-    shown = [step for step in range(1, 11) if f"step {step}, group 1".encode() in page]
-    assert shown == [1, 3, 5, 8, 10]
-    (run / "samples" / "step_000011.jsonl.gz").write_bytes(b"half")
-    assert report.report(run) == page
-    earlier = run / "samples" / "step_000005.jsonl.gz"
-    earlier.write_bytes(earlier.read_bytes()[:-9])
-    with pytest.raises(DataError, match="step_000005.jsonl.gz cannot be read"):
-        report.report(run)
-    with pytest.raises(DataError, match="is not the folder of a run"):
-        report.report(tmp_path)
-
-
-def test_a_curve_says_what_it_leaves_out(monkeypatch):
-    """Of 5 steps two have no number that can be drawn, and of the other three only the first and the last are."""
-    monkeypatch.setattr(report, "POINTS", 2)
-    rows = [{"step": i, "reward": x} for i, x in enumerate([0.1, math.nan, 0.2, 10**400, 0.3])]
-    assert "reward, to step 4, 2 of 5 points<" in report.curve_html("reward", rows)
-    assert report.curve_html("entropy", rows) == "<p>entropy: nothing to draw</p>\n"
+def test_of_a_run_the_base_is_sharpened_with_its_settings(tmp_path, capsys):
+    tiny = str(ROOT / "notebooks" / "tiny")
+    sizes = "--max-new-tokens 9 --num-samples 4 --prompts-per-step 1 --steps 1 --eval-problems 1"
+    run = ["--runs", str(tmp_path), "--name", "run", "--device", "cpu"]
+    train.main(["--model", tiny, *sizes.split(), *run])
+    capsys.readouterr()
+    sharpen.main([str(tmp_path / "run"), "--problems", "3", "--alpha", "1", "4"])
+    first, _, one, four, last = capsys.readouterr().out.splitlines()
+    assert first == f"{tiny}, task arithmetic: 128 completions of each problem"
+    assert one.split()[0] == "1" and " 128.0 " in one and four.split()[0] == "4"
+    assert last.startswith(f"{tmp_path}/run/final, temperature 1: ")
+    # in 9 tokens nothing is worked out, and of what is handed in next to nothing is finished
+    assert all(float(line.split()[1]) < 0.2 for line in (one, four))
 
 
 # ---- The day of a GPU ------------------------------------------------------------------------------

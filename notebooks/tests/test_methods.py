@@ -413,6 +413,20 @@ def test_cispo_by_hand():
     torch.testing.assert_close(logp.grad, expected)
 
 
+def test_sapo_by_hand():
+    """4 / tau sigmoid(tau (r - 1)): sigmoid(x) + sigmoid(-x) is 1, so ratios of .5 and 1.5 give 4 / tau
+    together, and a ratio of 1 gives 2 / tau. tau is 1, and 1.05 where A is negative."""
+    assert value("SAPO", "token") == pytest.approx(-(4 + 2 - 4 / 1.05) / 5)
+
+
+def test_gmpo_by_hand():
+    """Logs of ratios, bounded on the side of A. First: ln 1.5 is held at .4, ln .5 is not; second, with
+    A = -1: ln .5 is held at -.4, ln 1.5 is not."""
+    first = math.exp((0.4 + math.log(0.5) + 0) / 3)
+    second = math.exp((-0.4 + math.log(1.5)) / 2)
+    assert value("GMPO", "sequence") == pytest.approx(-(first - second) / 2)
+
+
 @pytest.mark.parametrize("name", OWN_LOSS)
 def test_on_policy_all_have_the_gradient_of_the_chapter(name):
     logp = OLD.clone().requires_grad_()
@@ -919,3 +933,28 @@ def test_only_the_adapters_are_trained_and_what_is_exported_is_the_adapted_model
     ids = torch.randint(1, 10, (3, 9))
     adapted = model(ids)
     torch.testing.assert_close(some.export(model)(ids), adapted, atol=1e-4, rtol=1e-4)
+
+
+def test_thirteen_numbers_move_all_layers(model):
+    """At 0 the model is the base. Each of the 14 matrices changes by one of rank 2, also in what is
+    exported."""
+    ids = torch.randint(1, 10, (3, 9))
+    start = {name: weight.clone() for name, weight in model.state_dict().items()}
+    before = model(ids)
+    some = method("TinyLoRA")
+    (v,) = some.setup(model, None)
+    assert v.shape == (13,) and torch.equal(model(ids), before)
+    torch.nn.init.normal_(v)
+    adapted = model(ids)
+    torch.testing.assert_close(some.export(model)(ids), adapted, atol=1e-4, rtol=1e-4)
+    changes = [weight - start[name] for name, weight in model.state_dict().items()]
+    ranks = [torch.linalg.matrix_rank(change, rtol=1e-3) for change in changes if change.any()]
+    assert ranks == [2] * 14
+
+
+def test_sgd_keeps_nothing_but_the_weight():
+    weight = torch.nn.Parameter(torch.tensor([1.0]))
+    optimizer = method("SGD").optimizer([weight], 0.1)
+    (2 * weight).sum().backward()
+    optimizer.step()
+    assert weight.item() == pytest.approx(1 - 0.1 * 2) and not any(optimizer.state.values())

@@ -95,6 +95,18 @@ def test_the_first_step_of_a_recipe(name, tmp_path):
     assert row["trained"] > 0 and row["grad_norm"] > 0
 
 
+def test_a_constant_rate_is_what_the_flag_says(tmp_path):
+    """What moves a weight first under Adam is the rate: here the whole of it, in train.py a fifth."""
+    moved = []
+    for flags in ("", f" --method {METHODS}/constant.py"):
+        log, _ = run(tmp_path, f"run{len(moved)}", f"{NEW} --steps 1 --lr 1e-3{flags}")
+        after = load(tmp_path / f"run{len(moved)}" / "final")[0].state_dict()
+        start = load(TINY)[0].state_dict()
+        moved.append(max((after[name] - start[name]).abs().max().item() for name in start))
+    assert moved[1] == pytest.approx(1e-3, rel=0.01) == log[0]["lr"]
+    assert moved[0] < 0.5 * moved[1]
+
+
 INEXACT = ["Stale"]  # its docstring says that a resumed run differs
 
 

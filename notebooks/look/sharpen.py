@@ -1,0 +1,111 @@
+"""sharpen.py - what does a sharpened base reach, untrained?
+
+    python -m notebooks.look.sharpen runs/NAME
+    python -m notebooks.look.sharpen notebooks/tiny --task arithmetic
+
+RL makes likely completions likelier. So does sampling from p^alpha, the base's
+distribution to a power, which needs neither training nor a verifier (arXiv
+2510.14901, 2601.21590). A gain that this reaches, too, does not show that the
+verifier has taught anything. A run's base is sampled with the run's flags and
+settings, and the model that it trained beside it.
+
+    accuracy       of p^alpha: N completions of a problem are sampled from p,
+                   and one is handed in, by chance in proportion to
+                   p^(alpha - 1), p being that of the whole completion. In
+                   brackets its 95 % interval over the problems
+    effective      how many of the N share that chance. Where it is near 1,
+                   more samples could change the accuracy
+    temperature    accuracy at temperature 1 / alpha, which sharpens each
+                   token by itself
+"""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parents[2]))  # if it is started as a file
+
+import verifiers
+from appendix.plumbing import option, read_command
+from eval import TaskFlags, clustered_interval, read_run
+from model import check_model, check_prompts, load, pick_device
+from notebooks.command import run_command
+from rlvr import GRPO, limit_sampling, roll_out
+
+
+@dataclass
+class Flags(TaskFlags):
+    """Sharpening"""
+
+    baseline: str = option(None, "the model to sharpen (default: the one that a run started from)")
+    problems: int = option(100, "how many held-out problems")
+    alpha: tuple = option((1.0, 1.5, 2.0, 4.0, 8.0, 50.0), "powers of p", type=float)
+
+
+class Sampler:
+    """A model, and how its held-out problems are sampled."""
+
+    def __init__(self, name, args, method, task):
+        device, dtype = pick_device(args.device)
+        model, tokenizer = load(name, device, dtype, args.template)
+        limit_sampling(method, model, dtype)
+        problems = task.test[: args.problems]
+        check_prompts(model, tokenizer, task, problems, method.settings.max_new_tokens)
+        self.how = (method, model, tokenizer, task, problems)
+
+    def sample(self, num_samples, temperature=1.0):
+        """-> log-probs of whole completions (P, N), and whether they are right (P, N)"""
+        batch = roll_out(*self.how, num_samples, temperature)
+        logps = (batch.rollouts.logp * batch.rollouts.mask).sum(1)
+        right = batch.accuracy.double().cpu()
+        return logps.double().cpu().view_as(right), right
+
+
+def sharpen(logps, right, alpha):
+    """(P, N) each, of samples from p -> accuracies of p^alpha (P,), effective samples (P,)"""
+    chances = ((alpha - 1) * logps).softmax(1)
+    return (chances * right).sum(1), 1 / chances.square().sum(1)
+
+
+def cell(accuracies, num_samples):
+    low, high = clustered_interval(accuracies.tolist(), num_samples)
+    return f"{accuracies.mean():.3f} [{low:.3f} - {high:.3f}]"
+
+
+def print_sharpened(base, alphas, N):
+    print("alpha  accuracy               effective  temperature 1 / alpha")
+    logps, right = base.sample(N)
+    for alpha in alphas:
+        accuracies, effective = sharpen(logps, right, alpha)
+        n = effective.mean().item()
+        _, colder = base.sample(8, 1 / alpha)
+        print(f"{alpha:<5g}  {cell(accuracies, int(n))}  {n:9.1f}  {cell(colder.mean(1), 8)}")
+
+
+def main(argv=None):
+    words = sys.argv[1:] if argv is None else argv
+    if words and not words[0].startswith(("-", "@")):
+        words = ["--model", *words]
+
+    def run_of(known):
+        return {**read_run(known), "num_samples": 128}
+
+    args, method = read_command(words, Flags, GRPO, __doc__, run_of)
+    if not args.model:
+        sys.exit("error: give a model as the first argument, such as runs/NAME")
+    if min(args.alpha) <= 0:
+        sys.exit("error: each --alpha must be above 0")
+    base = args.baseline or args.model
+    check_model(base)
+    task = verifiers.get_task(args.task or "math500", args.prompt, args.stop, args.reward)
+    N = method.settings.num_samples
+    print(f"{base}, task {task.name}: {N} completions of each problem")
+    print_sharpened(Sampler(base, args, method, task), args.alpha, N)
+    if args.baseline:
+        final = f"{args.model}/final"
+        _, right = Sampler(final, args, method, task).sample(8)
+        print(f"{final}, temperature 1: {cell(right.mean(1), 8)}")
+
+
+if __name__ == "__main__":
+    run_command(main)

@@ -1,0 +1,27 @@
+"""constant.py - the learning rate stays what --lr says.
+
+Source:  chapter "9.5 RLVR", whose listing has no schedule (departure 11 of rlvr.py).
+Formula: lr_t = lr, where train.py has lr min(1, t / 5) (0.55 + 0.45 cos(pi t / steps)).
+Changes: neither warm-up nor decay: the rate is set again before each step of the optimizer.
+Missing: nothing.
+"""
+
+from rlvr import GRPO
+
+
+class Constant(GRPO):
+    lr = 0.0  # as given to optimizer
+
+    def optimizer(self, parameters, lr):
+        def set_again(optimizer, *given):
+            for group in optimizer.param_groups:
+                group["lr"] = lr
+
+        optimizer = super().optimizer(parameters, lr)
+        optimizer.register_step_pre_hook(set_again)
+        self.lr = lr
+        return optimizer
+
+    def after_step(self, row, model):
+        super().after_step(row, model)
+        row["lr"] = self.lr

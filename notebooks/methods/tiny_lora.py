@@ -1,0 +1,56 @@
+"""tiny_lora.py - 13 numbers are trained.
+
+Source:  "Learning to Reason in 13 Parameters" (arXiv 2602.04118): abstract; the formula in summaries
+         and in the manual of peft.
+Formula: W + U S (sum_i v_i P_i) V^T: U S V^T are the two largest singular directions of W, P_i fixed
+         random 2 x 2 matrices, and v is trained.
+Changes: all linear layers of the blocks share one v, which begins at 0, so that the model begins as
+         it was. export adds what was learned to each W. The rate is high, 0.02 for the tiny model.
+Missing: a v for each group of layers; the paper's scale of P and its rates; --fsdp.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import lora
+from lora import LoRA
+
+
+class Steered(lora.Adapted):
+    """A linear layer W, and its singular directions, mixed by v."""
+
+    def __init__(self, linear, v, rank, generator):
+        nn.Module.__init__(self)
+        self.linear = linear
+        self.v = v
+        U, S, Vt = torch.linalg.svd(linear.weight.detach().float(), full_matrices=False)
+        P = torch.randn(len(v), rank, rank, generator=generator) / rank
+        fixed = {"US": U[:, :rank] * S[:rank], "Vt": Vt[:rank], "P": P}
+        for name, value in fixed.items():
+            self.register_buffer(name, value.to(linear.weight), persistent=False)
+
+    def mix(self):
+        return torch.einsum("u,uij->ij", self.v, self.P)  # (rank, rank)
+
+    def forward(self, x):
+        return self.linear(x) + F.linear(F.linear(F.linear(x, self.Vt), self.mix()), self.US)
+
+    def change(self):
+        return self.US @ self.mix() @ self.Vt
+
+
+class TinyLoRA(LoRA):
+    @dataclass
+    class Settings(LoRA.Settings):
+        rank: int = 2
+        numbers: int = 13  # that are trained
+
+    def setup(self, model, tokenizer):
+        self.v = nn.Parameter(torch.zeros(self.settings.numbers, device=model.device))
+        return super().setup(model, tokenizer)
+
+    def adapted(self, layer, generator):
+        return Steered(layer, self.v, self.settings.rank, generator)
