@@ -345,28 +345,23 @@ TTRL = Claim(
 # Source: Reasoning with Sampling, 2510.14901 (read: abstract, introduction); Scalable Power Sampling, 2601.21590 (the
 # same). On the hasty base a right completion and a wrong one are about as likely; on the rash one the wrong one is.
 
-
-def reaches_as_much(arm):
-    def change(x):
-        return x(arm, "right") - x(arm, "p^4")
-
-    return Check(f"{arm}: right is equal to p^4 (0.1 would refute it)", change, 0.1, POINTS, True)
-
-
-def colder_is_not_it(arm):
-    return rises(arm, 0.3, "p^4", "temperature 1/4")
-
-
 SHARPENING = Claim(
     name="sharpening",
-    sentence="Sampling from the sharpened base reaches what RLVR does, without training and without a verifier.",
+    sentence="RLVR reaches more than sampling from the sharpened base, which needs no training and no verifier.",
     doubt="A base with more than one mode that is right. Or one whose likeliest completion has to be searched for.",
     arms={"usual": DEFAULT, "hasty": Arm(base="hasty"), "rash": Arm(base="rash")},
-    said={f"on the {base} base": [reaches_as_much(base)] for base in ("usual", "hasty", "rash")},
-    controls=[*map(rises, ("usual", "hasty", "rash")), colder_is_not_it("usual")],
+    said={
+        f"on the {base} base": [rises(base, 0.2, since="p^4")]
+        for base in ("usual", "hasty", "rash")
+    },
+    controls=[
+        *map(rises, ("usual", "hasty", "rash")),
+        rises("usual", 0.3, "p^4", "temperature 1/4"),
+    ],
     columns="right@0, p^2, p^4, p^50, temperature 1/4, right, greedy",
     panels="right",
     measure=measures.sharpened,
+    every=0,
 )
 
 # ---- decay: does accuracy fall when training goes on? ----------------------------------------------
@@ -376,15 +371,8 @@ SHARPENING = Claim(
 
 
 def fades(arm):
-    """A maximum of 30 evaluations lies about .05 above their mean by chance alone."""
+    """By chance alone the maximum of 30 evaluations lies some .05 above their mean."""
     return falls(arm, 0.3, "right", "right@max")
-
-
-def keeps_up(arm):
-    def change(x):
-        return x(arm, "right@max") - x(arm, "right")
-
-    return Check(f"{arm}: right is right@max (0.3 less would refute it)", change, 0.3, POINTS, True)
 
 
 FAST = (1.2e-3,)
@@ -407,15 +395,19 @@ DECAY = Claim(
     said={
         "with our settings": [fades("ours")],
         "with those of the logs": [fades("fast, one problem, constant")],
-        "with their rate alone": [fades("fast, constant")],
-        "with one problem a step alone": [fades("one problem, constant")],
-        "their decay is prevented by a cosine": [keeps_up("fast, one problem")],
-        "or by more completions of the problem": [keeps_up("fast, one problem x 128")],
-        "or by as many of more problems": [keeps_up("fast, 8 problems x 2")],
+        "with their rate and no schedule": [fades("fast, constant")],
+        "with one problem and no schedule": [fades("one problem, constant")],
+        "a cosine would have prevented it": [as_much("fast", "fast, one problem", by=0.2)],
+        "more completions of the problem would": [
+            as_much("fast", "fast, one problem x 128", by=0.2)
+        ],
+        "more problems, of two completions, would": [
+            as_much("fast", "fast, 8 problems x 2", by=0.2)
+        ],
     },
-    controls=[rises("ours"), rises("fast"), keeps_up("fast")],
+    controls=[rises("ours"), rises("fast")],
     columns="right@0, right@50, right@max, right@150, right, greedy, mixed",
-    panels="right, grad_norm, mixed",
+    panels="right",
     flags="--eval-every 10 --eval-problems 200",
     steps=300,
     every=10,
@@ -444,7 +436,7 @@ FATE = Claim(
     },
     controls=[rises("J = 1")],
     columns="right@0, right@20, right, greedy, length",
-    panels="right, completion_length",
+    panels="right",
 )
 
 # ---- autorule: extracted rules, and whether they prevent a hack ------------------------------------

@@ -91,7 +91,8 @@ def show(name):
     result = read(name)
     report(result)
     machine = result["machine"]
-    where = f"{machine['cores']} cores of {machine['cpu']}, torch {machine['torch']}"
+    where = f"{machine['cores']} cores of {machine['cpu']}"
+    where += f", torch {machine['torch']}" if "torch" in machine else ""
     minutes = result["seconds"] / 60
     say(f"{result['commands'][0]}   ({minutes:.1f} min, {where}, commit {result['commit']})")
     say(f"what would change our mind: {result['change our mind']}")
