@@ -12,6 +12,7 @@ import pytest
 
 import train
 from conftest import ROOT
+from notebooks.claims.show import read, table_of
 from notebooks.look import keep
 from test_docs import FLAG, commands, flags_of
 
@@ -200,6 +201,15 @@ def test_the_counts_in_the_readme_are_those_of_the_folders():
     assert len(right) == 13 and "Twelve [other graders]" in page
     said = f"agree with {min(right)} to {max(right[1:])} of 1,109 labels of ours, our own with {right[0]:,}."
     assert said in page
+
+
+def test_the_readme_quotes_the_claim_on_sharpening():
+    x = table_of(read("sharpening")["rows"])
+    places = (("usual", "p^4"), ("rash", "p^4"), ("rash", "right"))
+    numbers = [f"{x(*place).mean():.2f}".lstrip("0") for place in places]
+    page = words((ROOT / "README.md").read_text())
+    said = "base gets {} right. A base whose likeliest answer is wrong gets {} right in this way, and {} by RLVR"
+    assert said.format(*numbers) in page
 
 
 # ---- Results: a number on a page is that of its result, which names its commit and its commands ------
