@@ -351,27 +351,27 @@ SHARPENING = Claim(
     doubt="A base with more than one mode that is right. Or one whose likeliest completion has to be searched for.",
     arms={"usual": DEFAULT, "hasty": Arm(base="hasty"), "rash": Arm(base="rash")},
     said={
-        f"on the {base} base": [rises(base, 0.2, since="p^4")]
+        f"on the {base} base": [rises(base, 0.2, since="best power")]
         for base in ("usual", "hasty", "rash")
     },
     controls=[
         *map(rises, ("usual", "hasty", "rash")),
         rises("usual", 0.3, "p^4", "temperature 1/4"),
     ],
-    columns="right@0, p^2, p^4, p^50, temperature 1/4, right, greedy",
+    columns="right@0, p^2, p^4, p^50, best power, temperature 1/4, right, greedy",
     panels="right",
     measure=measures.sharpened,
     every=0,
 )
 
 # ---- decay: does accuracy fall when training goes on? ----------------------------------------------
-# Source: the five logs of reasoning-from-scratch (f79c9cd, ch06 and ch07), one problem and 8 completions a step at a
-# constant rate, all of which fall behind step 50 or 100. Fast: three times our rate; theirs is 1e-5 for a model of
-# Qwen3-0.6B's size, for which ours is 3e-6.
+# Source: the logs of reasoning-from-scratch (f79c9cd, ch07/02_logs), four runs of one problem and 8 completions a step at
+# a constant rate, three of which fall by 13 points and more after step 50. Fast: three times our rate; theirs is 1e-5 for
+# a model of Qwen3-0.6B's size, for which ours is 3e-6.
 
 
 def fades(arm):
-    """By chance alone the maximum of 30 evaluations lies some .05 above their mean."""
+    """By chance alone the maximum of 60 evaluations lies some .05 above their mean."""
     return falls(arm, 0.3, "right", "right@max")
 
 
@@ -384,59 +384,71 @@ DECAY = Claim(
     doubt="A model of a real size. Or more steps: tenfold, ours may fall, too.",
     arms={
         "ours": DEFAULT,
-        "one problem, constant": Arm(f"{CONSTANT} {ONE} 8"),
+        "1 x 8, constant": Arm(f"{CONSTANT} {ONE} 8"),
         "fast": Arm(rates=FAST),
         "fast, constant": Arm(CONSTANT, rates=FAST),
-        "fast, one problem": Arm(f"{ONE} 8", rates=FAST),
-        "fast, one problem, constant": Arm(f"{CONSTANT} {ONE} 8", rates=FAST),
-        "fast, one problem x 128": Arm(f"{ONE} 128", rates=FAST),
-        "fast, 8 problems x 2": Arm("--num-samples 2", rates=FAST),
+        "fast, 1 x 8, constant": Arm(f"{CONSTANT} {ONE} 8", rates=FAST),
+        "fast, 1 x 8": Arm(f"{ONE} 8", rates=FAST),
+        "fast, 1 x 128": Arm(f"{ONE} 128", rates=FAST),
+        "fast, 8 x 2": Arm("--num-samples 2", rates=FAST),
+        "fast, 8 x 2, constant": Arm(f"{CONSTANT} --num-samples 2", rates=FAST),
     },
     said={
         "with our settings": [fades("ours")],
-        "with those of the logs": [fades("fast, one problem, constant")],
-        "with their rate and no schedule": [fades("fast, constant")],
-        "with one problem and no schedule": [fades("one problem, constant")],
-        "a cosine would have prevented it": [as_much("fast", "fast, one problem", by=0.2)],
-        "more completions of the problem would": [
-            as_much("fast", "fast, one problem x 128", by=0.2)
-        ],
-        "more problems, of two completions, would": [
-            as_much("fast", "fast, 8 problems x 2", by=0.2)
-        ],
+        "with those of the logs": [fades("fast, 1 x 8, constant")],
+        "with their rate alone": [fades("fast, constant")],
+        "with one problem a step alone": [fades("1 x 8, constant")],
+        "a schedule prevents it": [more("fast, 1 x 8", "fast, 1 x 8, constant", by=0.3)],
+        "so do more completions": [more("fast, 1 x 128", "fast, 1 x 8", by=0.3)],
+        "so do more problems": [more("fast, 8 x 2, constant", "fast, 1 x 8, constant", by=0.3)],
     },
     controls=[rises("ours"), rises("fast")],
     columns="right@0, right@50, right@max, right@150, right, greedy, mixed",
     panels="right",
-    flags="--eval-every 10 --eval-problems 200",
+    flags="--eval-every 5 --eval-problems 200",
     steps=300,
     every=10,
 )
 
-# ---- fate: does noise slow learning, or turn it? --------------------------------------------------------------------------
-# Source: Rate or Fate, 2601.04411 (read: abstract, and a summary of its model). J is the rate of true accepts less that
-# of false ones.
+# ---- fate: does noise slow learning, or turn it? ---------------------------------------------------
+# Source: Rate or Fate, 2601.04411 (read: abstract, and a summary of its model).
+# J = P(accepted | right) - P(accepted | wrong), that is 1 - a - b.
 
 
-def erring(rate):
-    return Arm(f"{METHOD}/noisy_verifier.py --false-accepts {rate} --false-rejects {rate}")
+def erring(a, b):
+    return Arm(f"{METHOD}/noisy_verifier.py --false-accepts {a} --false-rejects {b}")
 
 
 FATE = Claim(
     name="fate",
-    sentence="A verifier's J decides: above 0 noise slows learning down, at 0 nothing is learned, below 0 it is undone.",
+    sentence="Above 0 a verifier's J sets how fast the policy learns; at 0 it learns nothing, below 0 it unlearns.",
     doubt="Errors that depend on what is written, at which a policy can aim.",
-    arms={"J = 1": DEFAULT, "J = 0.6": erring(0.2), "J = 0.2": erring(0.4)}
-    | {"J = 0": erring(0.5), "J = -0.2": erring(0.6)},
+    arms={
+        "J = 1": erring(0, 0),
+        "J = 0.6": erring(0.2, 0.2),
+        "J = 0.6, accepts": erring(0.4, 0),
+        "J = 0.6, rejects": erring(0, 0.4),
+        "J = 0.2": erring(0.4, 0.4),
+        "J = 0": erring(0.5, 0.5),
+        "J = -0.2": erring(0.6, 0.6),
+    },
     said={
-        "above 0 it learns": [rises("J = 0.2", 0.2), more("J = 0.6", "J = 0.2")],
-        "and noise only slows it down": [as_much("J = 1", "J = 0.6")],
+        "above 0 it learns": [rises("J = 0.2", 0.2)],
+        "the slower, the lower J is": [
+            more("J = 1", "J = 0.6", "right@20"),
+            more("J = 0.6", "J = 0.2", "right@20"),
+        ],
+        "and as far": [as_much("J = 1", arm, by=0.2) for arm in ("J = 0.6", "J = 0.2")],
+        "J alone counts": [
+            as_much("J = 0.6", f"J = 0.6, {kind}", by=0.2) for kind in ("accepts", "rejects")
+        ],
         "at 0 nothing is learned": [stays("J = 0")],
-        "below 0 it is undone": [falls("J = -0.2", 0.1)],
+        "below 0 it unlearns": [falls("J = -0.2", 0.1)],
     },
     controls=[rises("J = 1")],
-    columns="right@0, right@20, right, greedy, length",
+    columns="right@0, right@20, right@60, right, greedy",
     panels="right",
+    steps=120,
 )
 
 # ---- autorule: extracted rules, and whether they prevent a hack ------------------------------------

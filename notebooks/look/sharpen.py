@@ -13,10 +13,13 @@ settings, and the model that it trained beside it.
                    and one is handed in, by chance in proportion to
                    p^(alpha - 1), p being that of the whole completion. In
                    brackets its 95 % interval over the problems
-    effective      how many of the N share that chance. Where it is near 1,
-                   more samples could change the accuracy
+    effective      the effective sample size: how many of the N share that
+                   chance. Near 1, one sample decides
     temperature    accuracy at temperature 1 / alpha, which sharpens each
                    token by itself
+
+It cannot show a likely completion that none of the N is. Where completions
+are long, that matters, and the papers' own samplers do better.
 """
 
 import sys
@@ -42,23 +45,22 @@ class Flags(TaskFlags):
     alpha: tuple = option((1.0, 1.5, 2.0, 4.0, 8.0, 50.0), "powers of p", type=float)
 
 
-class Sampler:
-    """A model, and how its held-out problems are sampled."""
+def load_model(name, args, method, task):
+    """-> (method, model, tokenizer, task, held-out problems)"""
+    device, dtype = pick_device(args.device)
+    model, tokenizer = load(name, device, dtype, args.template)
+    limit_sampling(method, model, dtype)
+    problems = task.test[: args.problems]
+    check_prompts(model, tokenizer, task, problems, method.settings.max_new_tokens)
+    return method, model, tokenizer, task, problems
 
-    def __init__(self, name, args, method, task):
-        device, dtype = pick_device(args.device)
-        model, tokenizer = load(name, device, dtype, args.template)
-        limit_sampling(method, model, dtype)
-        problems = task.test[: args.problems]
-        check_prompts(model, tokenizer, task, problems, method.settings.max_new_tokens)
-        self.how = (method, model, tokenizer, task, problems)
 
-    def sample(self, num_samples, temperature=1.0):
-        """-> log-probs of whole completions (P, N), and whether they are right (P, N)"""
-        batch = roll_out(*self.how, num_samples, temperature)
-        logps = (batch.rollouts.logp * batch.rollouts.mask).sum(1)
-        right = batch.accuracy.double().cpu()
-        return logps.double().cpu().view_as(right), right
+def sample_base(loaded, num_samples, temperature=1.0):
+    """-> log-probs of whole completions (P, N), and whether they are right (P, N)"""
+    batch = roll_out(*loaded, num_samples, temperature)
+    logps = (batch.rollouts.logp * batch.rollouts.mask).sum(1)
+    right = batch.accuracy.double().cpu()
+    return logps.double().cpu().view_as(right), right
 
 
 def sharpen(logps, right, alpha):
@@ -72,13 +74,13 @@ def cell(accuracies, num_samples):
     return f"{accuracies.mean():.3f} [{low:.3f} - {high:.3f}]"
 
 
-def print_sharpened(base, alphas, N):
+def print_sharpened(loaded, alphas, N):
     print("alpha  accuracy               effective  temperature 1 / alpha")
-    logps, right = base.sample(N)
+    logps, right = sample_base(loaded, N)
     for alpha in alphas:
         accuracies, effective = sharpen(logps, right, alpha)
         n = effective.mean().item()
-        _, colder = base.sample(8, 1 / alpha)
+        _, colder = sample_base(loaded, 8, 1 / alpha)
         print(f"{alpha:<5g}  {cell(accuracies, int(n))}  {n:9.1f}  {cell(colder.mean(1), 8)}")
 
 
@@ -100,10 +102,10 @@ def main(argv=None):
     task = verifiers.get_task(args.task or "math500", args.prompt, args.stop, args.reward)
     N = method.settings.num_samples
     print(f"{base}, task {task.name}: {N} completions of each problem")
-    print_sharpened(Sampler(base, args, method, task), args.alpha, N)
+    print_sharpened(load_model(base, args, method, task), args.alpha, N)
     if args.baseline:
         final = f"{args.model}/final"
-        _, right = Sampler(final, args, method, task).sample(8)
+        _, right = sample_base(load_model(final, args, method, task), 8)
         print(f"{final}, temperature 1: {cell(right.mean(1), 8)}")
 
 

@@ -1,9 +1,10 @@
 """sapo.py - SAPO: a soft gate in place of the clip.
 
 Source:  "Soft Adaptive Policy Optimization" (arXiv 2511.20347): abstract; the loss and its settings
-         as the manuals of ms-swift and Trinity-RFT give them.
-Formula: -sum_it w_it f(r_it) A_i,  f(r) = 4 / tau * sigmoid(tau (r - 1)), with tau 1 where A_i > 0,
-         1.05 where A_i < 0.
+         as the manuals of ms-swift and Trinity-RFT give them; that every completion counts the
+         same is from memory.
+Formula: -1/B sum_i 1/|o_i| sum_t f(r_it) A_i,  f(r) = 4 / tau * sigmoid(tau (r - 1)), with tau 1
+         where A_i > 0, 1.05 where A_i < 0.
 Changes: the gradient of a token is that of r A times 4 s (1 - s), s the sigmoid: 1 at r = 1, less on
          both sides of it, never 0. The clip's is 1 up to its bound and 0 beyond. What makes a
          token rarer is damped more: it makes all other tokens likelier. 4 updates, else r is 1.
@@ -21,6 +22,7 @@ class SAPO(GRPO):
     class Settings(GRPO.Settings):
         tau_positive: float = 1.0
         tau_negative: float = 1.05
+        norm: str = "sequence"
         updates_per_batch: int = 4
 
     def loss(self, logp, inputs):

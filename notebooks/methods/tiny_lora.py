@@ -5,7 +5,7 @@ Source:  "Learning to Reason in 13 Parameters" (arXiv 2602.04118): abstract; the
 Formula: W + U S (sum_i v_i P_i) V^T: U S V^T are the two largest singular directions of W, P_i fixed
          random 2 x 2 matrices, and v is trained.
 Changes: all linear layers of the blocks share one v, which begins at 0, so that the model begins as
-         it was. export adds what was learned to each W. The rate is high, 0.02 for the tiny model.
+         it was. export adds what was learned to each W. The rate is high, 0.05 for the tiny model.
 Missing: a v for each group of layers; the paper's scale of P and its rates; --fsdp.
 """
 
@@ -29,8 +29,8 @@ class Steered(lora.Adapted):
         U, S, Vt = torch.linalg.svd(linear.weight.detach().float(), full_matrices=False)
         P = torch.randn(len(v), rank, rank, generator=generator) / rank
         fixed = {"US": U[:, :rank] * S[:rank], "Vt": Vt[:rank], "P": P}
-        for name, value in fixed.items():
-            self.register_buffer(name, value.to(linear.weight), persistent=False)
+        for name, value in fixed.items():  # parameters, so that they are cast with the weights
+            setattr(self, name, nn.Parameter(value.to(linear.weight), requires_grad=False))
 
     def mix(self):
         return torch.einsum("u,uij->ij", self.v, self.P)  # (rank, rank)
@@ -46,7 +46,7 @@ class TinyLoRA(LoRA):
     @dataclass
     class Settings(LoRA.Settings):
         rank: int = 2
-        numbers: int = 13  # that are trained
+        numbers: int = 13  # how many are trained
 
     def setup(self, model, tokenizer):
         self.v = nn.Parameter(torch.zeros(self.settings.numbers, device=model.device))

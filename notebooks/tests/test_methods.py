@@ -15,6 +15,7 @@ import pytest
 import torch
 
 import rlvr
+import train
 from appendix.plumbing import DataError, get_method
 from model import ModelError
 from notebooks.models.make_tiny import init_weights
@@ -946,6 +947,8 @@ def test_thirteen_numbers_move_all_layers(model):
     assert v.shape == (13,) and torch.equal(model(ids), before)
     torch.nn.init.normal_(v)
     adapted = model(ids)
+    with train.cast_weights(torch.bfloat16, model):  # as for sampling on a GPU
+        torch.testing.assert_close(model(ids).float(), adapted, atol=0.5, rtol=0.1)
     torch.testing.assert_close(some.export(model)(ids), adapted, atol=1e-4, rtol=1e-4)
     changes = [weight - start[name] for name, weight in model.state_dict().items()]
     ranks = [torch.linalg.matrix_rank(change, rtol=1e-3) for change in changes if change.any()]
