@@ -99,14 +99,6 @@ def turns_of(row):
     return said if reply is None or said and not rest else [*said, ("policy", rest)]
 
 
-def text_of(row):
-    """The completion. If there is an environment, each turn stands below the name of who spoke."""
-    turns = turns_of(row)
-    if len(turns) == 1:
-        return turns[0][1]
-    return "\n".join(f"{who}:\n{text}" for who, text in turns)
-
-
 def parts_of(row):
     """The parts of the reward of a completion in samples/. A number of the data, such as a level, is among them, and
     may be an integer that no float can hold."""

@@ -5,7 +5,7 @@ Source:  "Learning to Reason in 13 Parameters" (arXiv 2602.04118): abstract; the
 Formula: W + U S (sum_i v_i P_i) V^T: U S V^T are the two largest singular directions of W, P_i fixed
          random 2 x 2 matrices, and v is trained.
 Changes: all linear layers of the blocks share one v, which begins at 0, so that the model begins as
-         it was. export adds what was learned to each W. The rate is high, 0.05 for the tiny model.
+         it was. export adds what was learned to each W. The rate is high, 0.02 for the tiny model.
 Missing: a v for each group of layers; the paper's scale of P and its rates; --fsdp.
 """
 
@@ -18,12 +18,14 @@ from torch import nn
 import lora
 from lora import LoRA
 
+from rlvr import GRPO
+
 
 class Steered(lora.Adapted):
     """A linear layer W, and its singular directions, mixed by v."""
 
     def __init__(self, linear, v, rank, generator):
-        nn.Module.__init__(self)
+        nn.Module.__init__(self)  # not Adapted's: it has other matrices
         self.linear = linear
         self.v = v
         U, S, Vt = torch.linalg.svd(linear.weight.detach().float(), full_matrices=False)
@@ -44,7 +46,7 @@ class Steered(lora.Adapted):
 
 class TinyLoRA(LoRA):
     @dataclass
-    class Settings(LoRA.Settings):
+    class Settings(GRPO.Settings):
         rank: int = 2
         numbers: int = 13  # how many are trained
 

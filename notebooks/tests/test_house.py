@@ -208,7 +208,7 @@ def test_the_readme_quotes_the_claim_on_sharpening():
     places = (("usual", "p^4"), ("rash", "p^4"), ("rash", "right"))
     numbers = [f"{x(*place).mean():.2f}".lstrip("0") for place in places]
     page = words((ROOT / "README.md").read_text())
-    said = "base gets {} right. A base whose likeliest answer is wrong gets {} right in this way, and {} by RLVR"
+    said = "is right in {} of the cases. A base made to be mostly wrong gets {} in this way, and {} by RLVR"
     assert said.format(*numbers) in page
 
 

@@ -194,8 +194,8 @@ def test_a_completion_that_is_cut_off_is_shown_to_its_end():
         own = [text for who, text in show.turns_of(row) if who == "policy"]
         assert row["truncated"] and "".join(own) == row["completion"]
     row = completion("1+1?2+2?3 an", turns=[["1+1?", "2"], ["<|x|>2+2?", "4"]])
-    said = "policy:\n1+1?\nenvironment:\n2\npolicy:\n<|x|>2+2?\nenvironment:\n4\npolicy:\n2+2?3 an"
-    assert show.text_of(row) == said
+    own = [text for who, text in show.turns_of(row) if who == "policy"]
+    assert own == ["1+1?", "<|x|>2+2?", "2+2?3 an"]
 
 
 def test_any_number_of_the_data_is_shown(capsys):
