@@ -396,8 +396,8 @@ DECAY = Claim(
     said={
         "with our settings": [fades("ours")],
         "with those of the logs": [fades("fast, 1 x 8, constant")],
-        "with their rate alone": [fades("fast, constant")],
-        "with one problem a step alone": [fades("1 x 8, constant")],
+        "with their rate and no schedule": [fades("fast, constant")],
+        "with one problem a step and no schedule": [fades("1 x 8, constant")],
         "a schedule prevents it": [more("fast, 1 x 8", "fast, 1 x 8, constant", by=0.3)],
         "so do more completions": [more("fast, 1 x 128", "fast, 1 x 8", by=0.3)],
         "so do more problems": [more("fast, 8 x 2, constant", "fast, 1 x 8, constant", by=0.3)],
@@ -438,7 +438,7 @@ FATE = Claim(
             more("J = 1", "J = 0.6", "right@20"),
             more("J = 0.6", "J = 0.2", "right@20"),
         ],
-        "and as far": [as_much("J = 1", arm, by=0.2) for arm in ("J = 0.6", "J = 0.2")],
+        "but as far": [as_much("J = 1", arm, by=0.2) for arm in ("J = 0.6", "J = 0.2")],
         "J alone counts": [
             as_much("J = 0.6", f"J = 0.6, {kind}", by=0.2) for kind in ("accepts", "rejects")
         ],
