@@ -22,6 +22,7 @@ It cannot show a likely completion that none of the N is. Where completions
 are long, that matters, and the papers' own samplers do better.
 """
 
+import math
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,17 +96,17 @@ def main(argv=None):
     args, method = read_command(words, Flags, GRPO, __doc__, run_of)
     if not args.model:
         sys.exit("error: give a model as the first argument, such as runs/NAME")
-    if min(args.alpha) <= 0:
-        sys.exit("error: each --alpha must be above 0")
+    if not all(0 < alpha < math.inf for alpha in args.alpha):  # refuses NaN, too
+        sys.exit("error: each --alpha must be above 0 and finite")
+    final = Path(args.model) / "final"
     base = args.baseline or args.model
     check_model(base)
     task = verifiers.get_task(args.task or "math500", args.prompt, args.stop, args.reward)
     N = method.settings.num_samples
     print(f"{base}, task {task.name}: {N} completions of each problem")
     print_sharpened(load_model(base, args, method, task), args.alpha, N)
-    if args.baseline:
-        final = f"{args.model}/final"
-        _, right = sample_base(load_model(final, args, method, task), 8)
+    if final.is_dir():
+        _, right = sample_base(load_model(str(final), args, method, task), 8)
         print(f"{final}, temperature 1: {cell(right.mean(1), 8)}")
 
 

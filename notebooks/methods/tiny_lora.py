@@ -50,6 +50,11 @@ class TinyLoRA(LoRA):
         rank: int = 2
         numbers: int = 13  # how many are trained
 
+        def __post_init__(self):
+            super().__post_init__()
+            if self.rank < 1 or self.numbers < 1:
+                raise ValueError(f"rank {self.rank}, numbers {self.numbers}: at least 1 each")
+
     def setup(self, model, tokenizer):
         self.v = nn.Parameter(torch.zeros(self.settings.numbers, device=model.device))
         return super().setup(model, tokenizer)

@@ -6,6 +6,7 @@ import json
 import math
 import random
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -182,6 +183,12 @@ def test_a_base_is_made_once_and_again_where_a_seed_has_not_learned(tmp_path, mo
     assert made == [1, 101]
     with pytest.raises(ModelError):
         start.base_of("usual", 2, tmp_path)
+
+
+def test_a_power_finds_what_a_lower_temperature_does_not():
+    found = measures.sharpened(SimpleNamespace(base=ROOT / "notebooks" / "tiny"), problems=10)
+    assert found["best power"] == max(found[f"p^{a}"] for a in (2, 4, 50)) > 0.8
+    assert found["temperature 1/4"] < 0.5
 
 
 def test_a_bonus_for_what_is_counted():

@@ -286,6 +286,9 @@ def test_of_a_run_the_base_is_sharpened_with_its_settings(tmp_path, capsys):
     assert first == f"{tiny}, task arithmetic: 128 completions of each problem"
     assert one.split()[0] == "1" and " 128.0 " in one and four.split()[0] == "4"
     assert last.startswith(f"{tmp_path}/run/final, temperature 1: ")
+    for wrong in ("nan", "inf", "0"):
+        with pytest.raises(SystemExit, match="alpha must be above 0"):
+            sharpen.main([tiny, "--task", "arithmetic", "--alpha", wrong])
     # in 9 tokens nothing is worked out, and of what is handed in next to nothing is finished
     assert all(float(line.split()[1]) < 0.2 for line in (one, four))
 

@@ -75,6 +75,7 @@ REFUSED = {
     "TopP": {"top_p": 0.0},
     "Stale": {"staleness": -1},
     "NoisyVerifier": {"false_accepts": 1.5},
+    "TinyLoRA": {"numbers": 0},
 }
 
 
