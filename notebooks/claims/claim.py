@@ -405,12 +405,18 @@ def costs(logs, batch):
     return [" - ".join(dict.fromkeys(pair)) for pair in ends]
 
 
+def curve_of(log, column):
+    """{step: value} where it was measured"""
+    return {step: round(row[column], 3) for step, row in log.items() if column in row}
+
+
 def several(argv=None):
     """Seed 3 is trained into RUNS/NAME-3, its output goes to RUNS/NAME-3.log."""
     parser = parser_of("The same training with several seeds.")
     parser.add_argument("--name", required=True, help="of the runs, less their seed")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--runs", default=str(ROOT / "runs"), help="folder of the runs")
+    parser.add_argument("--curves", nargs="+", default=[], help="columns to keep for every step")
     parser.add_argument("flags", nargs="*", help="behind --: flags of train.py")
     args = parser.parse_args(argv)
     logs = []
@@ -433,7 +439,12 @@ def several(argv=None):
         "sampled": f"from {before.split()[1]} to {after.partition(', ')[2]} over {len(logs)} seeds",
     }
     row = [args.name, str(last), before, middle, after, *paid]
-    print(json.dumps({"columns": COLUMNS, "rows": [row], "sentences": said, "seeds": args.seeds}))
+    found = {"columns": COLUMNS, "rows": [row], "sentences": said, "seeds": args.seeds}
+    if args.curves:
+        found["curves"] = {
+            column: [curve_of(log, column) for log in logs] for column in args.curves
+        }
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from notebooks.command import say
-from notebooks.look.curve import band
+from notebooks.look.style import band
 
 KEPT = Path(__file__).resolve().parents[1] / "results" / "claims.json"
 TITLES = {  # of a figure's panels; any other column's is its name

@@ -1,9 +1,7 @@
-"""Draw accuracy and length over training, with the band over several runs.
+"""curve.py - draw how runs learn, step by step: the mean of the runs, and a band from the lowest to the highest.
 
-    python -m notebooks.look.curve runs/a-* -o curve.svg
-    python -m notebooks.look.curve runs/a-* --beside runs/b-* -o curve.svg
-
---beside: runs of another model, whose accuracy gets a panel of its own.
+python -m notebooks.look.curve runs/a-* -o curve.svg
+python -m notebooks.look.curve                       the README's figure again, from results/tables.json
 """
 
 import sys
@@ -12,7 +10,10 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).resolve().parents[2]))  # if it is started as a file
 
 from appendix.plumbing import DataError
-from notebooks.command import log_of, new_path, parser_of, run_command, say
+from notebooks.command import log_of, new_path, parser_of, run_command
+from notebooks.look import keep
+
+README = keep.ROOT / "notebooks" / "curve.svg"
 
 
 def read(run, key):
@@ -23,52 +24,61 @@ def read(run, key):
     return found
 
 
-def band(axis, curves, label, color):
-    """curves: {step: value} of each run. Their mean as a line, lowest to highest as a band. Prints the steps that
-    it leaves out because not every run has reached them."""
-    steps = sorted(set.intersection(*map(set, curves)))
-    others = sorted(set().union(*curves).difference(steps))
-    if others:
-        say(f"{label}: left out are steps that not every run has: {' '.join(map(str, others))}")
-    values = [[curve[step] for curve in curves] for step in steps]
-    lowest = [*map(min, values)]
-    axis.fill_between(steps, lowest, [*map(max, values)], color=color, alpha=0.2, linewidth=0)
-    axis.plot(steps, [sum(v) / len(v) for v in values], color=color, label=label)
+def kept(name, key):
+    """The same of each seed of a result in tables.json."""
+    curves = keep.load(name)["curves"][key]
+    return [{int(step): value for step, value in curve.items()} for curve in curves]
 
 
-def accuracy_panel(axis, runs):
-    sampled = [read(run, "eval_sampled_accuracy") for run in runs]
-    band(axis, [read(run, "eval_accuracy") for run in runs], "greedy", "tab:blue")
-    band(axis, sampled, "sampled at T = 1", "tab:orange")
-    axis.set(xlabel="step", ylabel="held-out accuracy", ylim=(0, 1.02))
-    axis.legend(loc="lower right")
+def draw(out, *drawn):
+    """drawn: (title, label of the y axis, {name of a line: the curves of its runs}) for each panel"""
+    from notebooks.look.style import (
+        band,
+        name_lines,
+        panels,
+    )  # here, so that --help needs no matplotlib
+
+    figure, axes = panels(*(title for title, *_ in drawn), height=2.4, xlabel="training step")
+    for axis, (title, ylabel, lines) in zip(axes, drawn):
+        for name, curves in lines.items():
+            band(axis, curves, name).set_gid(f"{title}, {name}")
+        top = 1.02 if ylabel == "accuracy" else None
+        axis.set(ylabel=ylabel, ylim=(0, top))
+        name_lines(axis)
+    figure.savefig(out, metadata={"Date": None} if Path(out).suffix == ".svg" else None)
+    print(f"figure in {out}")
+
+
+def both(read_one):
+    """What is sampled for training at every step, and greedy answers to held-out problems."""
+    return {"sampled": read_one("accuracy"), "greedy": read_one("eval_accuracy")}
+
+
+def draw_readme(out=README):
+    draw(
+        out,
+        ("Tiny Qwen3: right answers", "accuracy", both(lambda key: kept("main", key))),
+        ("It writes more", "tokens", {"sampled": kept("main", "completion_length")}),
+        ("SmolLM2-135M", "accuracy", both(lambda key: kept("sums", key))),
+    )
 
 
 def main(argv=None):
     parser = parser_of(__doc__)
-    parser.add_argument("runs", nargs="+")
-    parser.add_argument("--beside", nargs="+", default=[])
-    parser.add_argument("-o", "--out", required=True, help="a new file, .svg or .png")
+    parser.add_argument("runs", nargs="*")
+    parser.add_argument("-o", "--out", help="a new file, .svg or .png")
     args = parser.parse_args(argv)
-    out = new_path(args.out)
-
-    import matplotlib  # here, so that --help works without it
-    from matplotlib.figure import Figure
-
-    matplotlib.rcParams["svg.hashsalt"] = "rlvr"  # the same file for the same runs
-    figure = Figure(figsize=(9 + 3 * bool(args.beside), 3.2), layout="constrained")
-    left, right, *third = figure.subplots(1, 2 + bool(args.beside))
-    accuracy_panel(left, args.runs)
-    lengths = [read(run, "eval_sampled_length") for run in args.runs]
-    band(right, lengths, "sampled at T = 1", "tab:orange")
-    right.set(xlabel="step", ylabel="tokens per completion", ylim=(0, None))
-    if args.beside:
-        accuracy_panel(*third, args.beside)
-        left.set_title(f"tiny Qwen3, arithmetic, {len(args.runs)} seeds", fontsize=10)
-        third[0].set_title(f"SmolLM2-135M, sums, {len(args.beside)} seeds", fontsize=10)
-    figure.suptitle("mean, lowest and highest", fontsize=10)
-    figure.savefig(out, metadata={"Date": None} if out.suffix == ".svg" else None)
-    print(f"figure in {out}")
+    if not args.runs:
+        return draw_readme()
+    if not args.out:
+        raise DataError("name the file to draw into: -o curve.svg")
+    curves = {
+        key: [read(run, key) for run in args.runs]
+        for key in ("accuracy", "eval_accuracy", "completion_length")
+    }
+    accuracy = ("Accuracy", "accuracy", both(curves.get))
+    length = ("Length", "tokens per completion", {"sampled": curves["completion_length"]})
+    draw(new_path(args.out), accuracy, length)
 
 
 if __name__ == "__main__":

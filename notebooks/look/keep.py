@@ -106,6 +106,7 @@ def measure(commands):
         result["seeds"] = sorted({*result["seeds"], *output.get("seeds", [])})
         result["rows"] += output["rows"]
         result["sentences"] |= output.get("sentences", {})
+        result |= {"curves": output["curves"]} if "curves" in output else {}
     return result
 
 

@@ -1,0 +1,97 @@
+"""style.py - one look for every figure of the pages and notebooks.
+
+A figure is 700 pixels wide and has no box. Its six colours can be told apart by
+colour-blind readers (Okabe and Ito, "Color Universal Design", 2008). A title
+states what is to be seen, and a line has its name at its end:
+
+    figure, (left, right) = panels("Accuracy rises", "and so does length", xlabel="step")
+    left.plot(steps, accuracy, label="sampled")
+    name_lines(left)
+    figure
+"""
+
+import matplotlib
+from matplotlib.figure import Figure
+
+from notebooks.command import say
+
+COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"]
+STYLE = {
+    "figure.dpi": 100,
+    "font.size": 9,
+    "axes.titlesize": 10,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "#888888",
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.prop_cycle": matplotlib.cycler(color=COLOURS),
+    "grid.color": "#e6e6e6",
+    "xtick.color": "#444444",
+    "ytick.color": "#444444",
+    "lines.linewidth": 2,
+    "legend.frameon": False,
+    "path.simplify": False,  # every point is drawn
+    "svg.hashsalt": "rlvr",  # the same file for the same numbers
+}
+matplotlib.rcParams.update(STYLE)
+GAP = 12  # points between two names
+
+
+def panels(*titles, height=2.6, width=7, **axis):
+    """A row of panels, one for each title -> (figure, axes). axis: what all of them have, as xlabel or ylim."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    axes = figure.subplots(1, len(titles), squeeze=False)[0]
+    for each, title in zip(axes, titles):
+        each.set(title=title, **axis)
+    return figure, axes
+
+
+def band(axis, curves, label=None, color=None):
+    """curves: {step: value} of each run. Their mean as a line, lowest to highest as a band. Prints the steps that
+    it leaves out because not every run has reached them."""
+    steps = sorted(set.intersection(*map(set, curves)))
+    others = sorted(set().union(*curves).difference(steps))
+    if others:
+        say(f"{label}: left out are steps that not every run has: {' '.join(map(str, others))}")
+    values = [[curve[step] for curve in curves] for step in steps]
+    (line,) = axis.plot(steps, [sum(v) / len(v) for v in values], color=color, label=label)
+    lowest, highest = [*map(min, values)], [*map(max, values)]
+    axis.fill_between(steps, lowest, highest, color=line.get_color(), alpha=0.2, linewidth=0)
+    return line
+
+
+def name_lines(axis):
+    """Write the label of each line at its end, in its colour, none upon another."""
+    axis.figure.draw_without_rendering()  # places the axes
+    points = 72 / axis.figure.dpi
+    named = []
+    for line in axis.lines:
+        end = line.get_xdata()[-1], line.get_ydata()[-1]
+        if not line.get_label().startswith("_"):
+            named.append((axis.transData.transform(end)[1] * points, end, line))
+    named.sort(key=lambda each: each[0])
+    places = spread([height for height, *_ in named], axis.bbox.y1 * points)
+    for (height, end, line), place in zip(named, places):
+        axis.annotate(
+            line.get_label(),
+            end,
+            xytext=(5, place - height),
+            textcoords="offset points",
+            color=line.get_color(),
+            fontweight="bold",
+            va="center",
+            annotation_clip=False,
+        )
+
+
+def spread(heights, top):
+    """Ascending heights, moved apart to GAP or more: first upwards, then down again from the top."""
+    places = []
+    for height in heights:
+        places.append(max([height, *(place + GAP for place in places[-1:])]))
+    for i in reversed(range(len(places))):
+        places[i] = min([places[i], top, *(place - GAP for place in places[i + 1 : i + 2])])
+    return places
