@@ -463,7 +463,9 @@ def tables():
         cells, *others = [world.row(ready(kind, world.policy)) for world in worlds]
         rows.append(shown(name, [*cells, *[other[3] for other in others]]))
         print(*rows[-1], flush=True)
-    return {"columns": [*COLUMNS, "cos, world 2", "cos, world 3"], "rows": rows}
+    straight = [row for row in rows if all(float(row[i]) >= 0.985 for i in (4, -2, -1))]
+    said = {"straight": f"{len(straight)} of {len(rows)}"}
+    return {"columns": [*COLUMNS, "cos, world 2", "cos, world 3"], "rows": rows, "sentences": said}
 
 
 def main(argv=None):

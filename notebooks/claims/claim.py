@@ -379,12 +379,13 @@ def main(claims, argv=None):
 
 # ---- 6. Several seeds of one training --------------------------------------------------------------
 
-COLUMNS = ["run", "steps", "before", "half way", "in the end", "thousand tokens", "trained on", "s"]
+COLUMNS = ["run", "steps", "before", "half way", "in the end", "seconds"]
 
 
 def spread(logs, step, column):
-    """mean [lowest - highest] over the seeds"""
-    return cell_of(np.array([log[step][column] for log in logs])).replace("-", " - ")
+    """mean [lowest - highest] over the seeds; of one seed its value"""
+    cell = cell_of(np.array([log[step][column] for log in logs])).replace("-", " - ")
+    return cell if len(logs) > 1 else cell.partition(" ")[0]
 
 
 def accuracies(logs, step):
@@ -393,16 +394,8 @@ def accuracies(logs, step):
     return f"{greedy}, {spread(logs, step, 'eval_sampled_accuracy')}"
 
 
-def costs(logs, batch):
-    """Tokens, completions trained on, seconds: of the cheapest seed and of the dearest."""
-    found = []
-    for log in logs:
-        steps = [row for step, row in log.items() if step > 0]
-        tokens = sum(row["completion_length"] for row in steps) * batch / 1000
-        seconds = sum(row["sample_seconds"] + row["update_seconds"] for row in steps)
-        found.append([tokens, sum(row["trained"] for row in steps), seconds])
-    ends = [(f"{min(column):.0f}", f"{max(column):.0f}") for column in zip(*found)]
-    return [" - ".join(dict.fromkeys(pair)) for pair in ends]
+def seconds_of(log):
+    return sum(row["sample_seconds"] + row["update_seconds"] for step, row in log.items() if step)
 
 
 def curve_of(log, column):
@@ -424,21 +417,21 @@ def several(argv=None):
         folder = Path(args.runs, f"{args.name}-{seed}")
         train_run([*args.flags, "--seed", str(seed)], folder)
         logs.append(train.read_log(folder))
-    config = json.loads((folder / "config.json").read_text())["settings"]
     evaluated = [step for step, row in logs[0].items() if "eval_accuracy" in row]
     last = max(evaluated)
     half = min(evaluated, key=lambda step: abs(step - last / 2))
     before, middle, after = (accuracies(logs, step) for step in (0, half, last))
     if half not in (0, last):
         middle += f" (step {half})"
-    paid = costs(logs, config["prompts_per_step"] * config["num_samples"])
+    seconds = [f"{value:.0f}" for value in sorted(map(seconds_of, logs))]
     line = Path(args.runs, f"{args.name}-{args.seeds[0]}.log").read_text().splitlines()[-1]
     said = {
         "line": f"`{line.partition(';')[0]}`",
         "greedy": f"{spread(logs, last, 'eval_accuracy')} over {len(logs)} seeds",
         "sampled": f"from {before.split()[1]} to {after.partition(', ')[2]} over {len(logs)} seeds",
     }
-    row = [args.name, str(last), before, middle, after, *paid]
+    ends = dict.fromkeys((seconds[0], seconds[-1]))  # the shortest run and the longest
+    row = [args.name, str(last), before, middle, after, " - ".join(ends)]
     found = {"columns": COLUMNS, "rows": [row], "sentences": said, "seeds": args.seeds}
     if args.curves:
         found["curves"] = {

@@ -82,7 +82,7 @@ def cell_of(values):
         return ""
     digits = 3 if np.nanmax([*values, 0]) <= 1.2 else 1
     parts = (values.mean(), values.min(), values.max())
-    mean, low, high = (f"{value:.{digits}f}".removeprefix("0") for value in parts)
+    mean, low, high = (f"{value:.{digits}f}" for value in parts)
     return f"{mean} [{low}-{high}]"
 
 
