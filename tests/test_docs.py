@@ -75,7 +75,7 @@ def test_commands_run_scripts_that_exist_with_flags_that_exist():
     assert len(found) >= 5
     for script, rest in found:
         assert (ROOT / script).exists(), script
-        known = flags_of(script, rest) | {"--right"}  # a setting of mine.py
+        known = flags_of(script, rest) | {"--praise"}  # a setting of mine.py
         assert set(re.findall(rf"(?<!\S){FLAG}", rest)) <= known, (script, rest)
 
 
@@ -92,7 +92,7 @@ def test_links_lead_somewhere():
         assert target.startswith("http") or (ROOT / target).exists(), target
 
 
-def test_what_fork_it_shows_runs_as_it_is_printed(tmp_path, monkeypatch):
+def test_what_the_readme_puts_in_runs_as_it_is_printed(tmp_path, monkeypatch):
     """A reward, a task and a method of one's own, on a laptop; here for two steps."""
     (block,) = re.findall(r"```python\n(from dataclasses .*?)```", FRONT, flags=re.S)
     (tmp_path / "mine.py").write_text(block)

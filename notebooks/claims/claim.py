@@ -26,6 +26,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import shutil
 import sys
 import time
@@ -388,6 +389,15 @@ def spread(logs, step, column):
     return cell if len(logs) > 1 else cell.partition(" ")[0]
 
 
+def over_seeds(cell, number):
+    mean, *ends = re.findall(r"[\d.]+", cell)
+    return (
+        f"{mean} in {number} of {number} seeds"
+        if {*ends} <= {mean}
+        else f"{cell} over {number} seeds"
+    )
+
+
 def accuracies(logs, step):
     """Greedy, and sampled with lowest and highest."""
     greedy = spread(logs, step, "eval_accuracy").partition(" ")[0]
@@ -427,8 +437,8 @@ def several(argv=None):
     line = Path(args.runs, f"{args.name}-{args.seeds[0]}.log").read_text().splitlines()[-1]
     said = {
         "line": f"`{line.partition(';')[0]}`",
-        "greedy": f"{spread(logs, last, 'eval_accuracy')} over {len(logs)} seeds",
-        "sampled": f"from {before.split()[1]} to {after.partition(', ')[2]} over {len(logs)} seeds",
+        "greedy": over_seeds(spread(logs, last, "eval_accuracy"), len(logs)),
+        "sampled": f"from {before.split()[1]} to {over_seeds(after.partition(', ')[2], len(logs))}",
     }
     ends = dict.fromkeys((seconds[0], seconds[-1]))  # the shortest run and the longest
     row = [args.name, str(last), before, middle, after, " - ".join(ends)]

@@ -1,7 +1,9 @@
-"""curve.py - draw how runs learn, step by step: the mean of the runs, and a band from the lowest to the highest.
+"""curve.py - how runs learn, step by step: their mean, and a band over all runs.
 
-python -m notebooks.look.curve runs/a-* -o curve.svg
-python -m notebooks.look.curve                       the README's figure again, from results/tables.json
+draw these runs:
+    python -m notebooks.look.curve runs/a-* -o curve.svg
+draw the README's figure again, from results/tables.json:
+    python -m notebooks.look.curve
 """
 
 import sys
@@ -24,29 +26,10 @@ def read(run, key):
     return found
 
 
-def kept(name, key):
+def kept(result, key):
     """The same of each seed of a result in tables.json."""
-    curves = keep.load(name)["curves"][key]
+    curves = keep.load(result)["curves"][key]
     return [{int(step): value for step, value in curve.items()} for curve in curves]
-
-
-def draw(out, *drawn):
-    """drawn: (title, label of the y axis, {name of a line: the curves of its runs}) for each panel"""
-    from notebooks.look.style import (
-        band,
-        name_lines,
-        panels,
-    )  # here, so that --help needs no matplotlib
-
-    figure, axes = panels(*(title for title, *_ in drawn), height=2.4, xlabel="training step")
-    for axis, (title, ylabel, lines) in zip(axes, drawn):
-        for name, curves in lines.items():
-            band(axis, curves, name).set_gid(f"{title}, {name}")
-        top = 1.02 if ylabel == "accuracy" else None
-        axis.set(ylabel=ylabel, ylim=(0, top))
-        name_lines(axis)
-    figure.savefig(out, metadata={"Date": None} if Path(out).suffix == ".svg" else None)
-    print(f"figure in {out}")
 
 
 def both(read_one):
@@ -54,12 +37,28 @@ def both(read_one):
     return {"sampled": read_one("accuracy"), "greedy": read_one("eval_accuracy")}
 
 
+def draw(out, *panels):
+    """panels: (title, label of the y axis, {name of a line: the curves of its runs}). In an .svg "title: name" is the id of a line."""
+    from notebooks.look import style  # here, so that --help needs no matplotlib
+
+    titles = [title for title, *_ in panels]
+    figure, axes = style.panels(*titles, height=2.5, xlabel="training step")
+    for axis, (title, ylabel, lines) in zip(axes, panels):
+        for name, curves in lines.items():
+            line = style.band(axis, curves, name)
+            line.set(gid=f"{title}: {name}", marker="." if len(curves[0]) < 20 else "")
+        axis.set(ylabel=ylabel, ylim=(0, 1.05 if ylabel == "accuracy" else None))
+        style.name_lines(axis)
+    figure.savefig(out, metadata={"Date": None} if Path(out).suffix == ".svg" else None)
+    print(f"figure in {out}")
+
+
 def draw_readme(out=README):
     draw(
         out,
-        ("Tiny Qwen3: right answers", "accuracy", both(lambda key: kept("main", key))),
-        ("It writes more", "tokens", {"sampled": kept("main", "completion_length")}),
-        ("SmolLM2-135M", "accuracy", both(lambda key: kept("sums", key))),
+        ("A tiny Qwen3 learns sums", "accuracy", both(lambda key: kept("main", key))),
+        ("and writes more", "tokens", {"sampled": kept("main", "completion_length")}),
+        ("SmolLM2 learns to add", "accuracy", both(lambda key: kept("sums", key))),
     )
 
 
@@ -69,16 +68,15 @@ def main(argv=None):
     parser.add_argument("-o", "--out", help="a new file, .svg or .png")
     args = parser.parse_args(argv)
     if not args.runs:
-        return draw_readme()
+        return draw_readme(new_path(args.out) if args.out else README)
     if not args.out:
-        raise DataError("name the file to draw into: -o curve.svg")
-    curves = {
-        key: [read(run, key) for run in args.runs]
-        for key in ("accuracy", "eval_accuracy", "completion_length")
-    }
-    accuracy = ("Accuracy", "accuracy", both(curves.get))
-    length = ("Length", "tokens per completion", {"sampled": curves["completion_length"]})
-    draw(new_path(args.out), accuracy, length)
+        raise DataError("name the file to draw: -o curve.svg")
+    lengths = [read(run, "completion_length") for run in args.runs]
+    draw(
+        new_path(args.out),
+        ("Accuracy", "accuracy", both(lambda key: [read(run, key) for run in args.runs])),
+        ("Length", "tokens", {"sampled": lengths}),
+    )
 
 
 if __name__ == "__main__":

@@ -4,6 +4,8 @@ import gzip
 import json
 import math
 import os
+import re
+import statistics
 import subprocess
 import sys
 import time
@@ -17,7 +19,7 @@ import bench_sampling
 import train
 import verifiers
 from appendix.plumbing import DataError, append_rows, git_commit
-from notebooks.look import compare, curve, gpu_day, keep, sharpen, show, sinks
+from notebooks.look import compare, curve, gpu_day, keep, sharpen, show, sinks, style
 from notebooks.look.compare import decompose
 from pretend_gpu import PretendGPU
 from ranks import ROOT
@@ -256,9 +258,33 @@ def test_a_sink_is_given_the_numbers(name, tmp_path, monkeypatch):
         writer.add_scalar.assert_has_calls([mock.call("step", 1, 1), mock.call("reward", 0.5, 1)])
 
 
+def drawn(svg, name):
+    """The points (x, y) of a line of a figure, by its gid."""
+    (path,) = re.findall(rf'<g id="{re.escape(name)}">\s*<path d="([^"]+)"', svg)
+    return [tuple(map(float, point)) for point in re.findall(r"[ML] (\S+) (\S+)", path)]
+
+
+@pytest.mark.parametrize(
+    "result, title", [("main", "A tiny Qwen3 learns sums"), ("sums", "SmolLM2 learns to add")]
+)
+def test_the_readmes_figure_is_drawn_from_the_results(result, title):
+    """Each line has a point for each step that was measured, at the mean of the seeds: the places of points are a
+    linear function of their steps and values, to a fiftieth of a point."""
+    svg = curve.README.read_text()
+    for name, column in (("sampled", "accuracy"), ("greedy", "eval_accuracy")):
+        curves = keep.load(result)["curves"][column]
+        steps = [*map(int, curves[0])]
+        means = [statistics.mean(seed[str(step)] for seed in curves) for step in steps]
+        points = drawn(svg, f"{title}: {name}")
+        for values, places in zip((steps, means), zip(*points)):
+            slope, start = statistics.linear_regression(values, places)
+            assert places == pytest.approx([slope * value + start for value in values], abs=0.02)
+            assert abs(slope) > 1
+
+
 def test_a_band_says_which_steps_it_leaves_out(capsys):
     """One of two runs has only come to step 10."""
-    curve.band(mock.Mock(), [{0: 0.1, 10: 0.2, 20: 0.3}, {0: 0.1, 10: 0.3}], "greedy", "C0")
+    style.band(mock.MagicMock(), [{0: 0.1, 10: 0.2, 20: 0.3}, {0: 0.1, 10: 0.3}], "greedy", "C0")
     assert capsys.readouterr().out == "greedy: left out are steps that not every run has: 20\n"
 
 

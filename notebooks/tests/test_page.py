@@ -202,6 +202,32 @@ def test_the_command_trains_a_checkpoint_of_ones_own(folder, tmp_path, monkeypat
     assert "step   0  held-out accuracy 0.000 (greedy, n=2)" in capsys.readouterr().out
 
 
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_readme_shows_lines_of_the_page():
+    (block,) = re.findall(r"^```python\n(def reward_rlvr.*?)^```", README, flags=re.M | re.S)
+    source = PAGE.read_text(encoding="utf-8")
+    functions = block.split("\n\n")
+    assert len(functions) == 2 and all(function.strip() in source for function in functions)
+
+
+def accuracies(text):
+    """{(step, what is measured): its value} of what the page prints"""
+    found = re.findall(r"^step +(\d+)  (held-out accuracy|reward) (\S+)", text, flags=re.M)
+    return {(int(step), what): float(value) for step, what, value in found}
+
+
+@pytest.mark.slow
+def test_the_readme_shows_what_the_page_prints():
+    """To .05: another kind of CPU rounds otherwise, and so draws other completions."""
+    (block,) = re.findall(r"^```\n(step   0  held-out.*?)^```", README, flags=re.M | re.S)
+    printed = subprocess.run([sys.executable, PAGE], capture_output=True, text=True).stdout
+    shown, found = accuracies(block), accuracies(printed)
+    assert len(shown) == 5
+    assert shown == pytest.approx({place: found[place] for place in shown}, abs=0.05)
+
+
 def curve_of_the_command(seed, steps, folder):
     flags = (
         f"--steps {steps} --seed {seed} --name {seed} --runs {folder} --reward boxed --device cpu"
