@@ -391,11 +391,9 @@ def spread(logs, step, column):
 
 def over_seeds(cell, number):
     mean, *ends = re.findall(r"[\d.]+", cell)
-    return (
-        f"{mean} in {number} of {number} seeds"
-        if {*ends} <= {mean}
-        else f"{cell} over {number} seeds"
-    )
+    if {*ends} <= {mean}:
+        return f"{mean} in {number} of {number} seeds"
+    return f"{cell} over {number} seeds"
 
 
 def accuracies(logs, step):
