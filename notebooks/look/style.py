@@ -10,6 +10,8 @@ states what is to be seen, and a line has its name at its end:
     figure
 """
 
+import io
+
 import matplotlib
 from matplotlib.figure import Figure
 
@@ -27,6 +29,7 @@ STYLE = {
     "axes.edgecolor": "#888888",
     "axes.grid": True,
     "axes.axisbelow": True,
+    "axes.xmargin": 0,  # names begin where the axes end
     "axes.prop_cycle": matplotlib.cycler(color=COLOURS),
     "grid.color": "#e6e6e6",
     "xtick.color": "#444444",
@@ -40,10 +43,19 @@ matplotlib.rcParams.update(STYLE)
 GAP = 12  # points between two names
 
 
-def panels(*titles, height=2.6, width=7, **axis):
-    """A row of panels, one for each title -> (figure, axes). axis: what all of them have, as xlabel or ylim."""
-    figure = Figure(figsize=(width, height), layout="constrained")
-    axes = figure.subplots(1, len(titles), squeeze=False)[0]
+class Drawing(Figure):
+    """A figure that a notebook shows as it is, where it stands last in a cell."""
+
+    def _repr_png_(self):
+        file = io.BytesIO()
+        self.savefig(file)
+        return file.getvalue()
+
+
+def panels(*titles, height=2.6, width=7, rows=1, **axis):
+    """Panels, one for each title -> (figure, axes). height: of a row. axis: what all of them have, as xlabel."""
+    figure = Drawing(figsize=(width, height * rows), layout="constrained")
+    axes = figure.subplots(rows, len(titles) // rows, squeeze=False).flatten()
     for each, title in zip(axes, titles):
         each.set(title=title, **axis)
     return figure, axes
@@ -59,7 +71,7 @@ def band(axis, curves, label=None, color=None):
     values = [[curve[step] for curve in curves] for step in steps]
     (line,) = axis.plot(steps, [sum(v) / len(v) for v in values], color=color, label=label)
     lowest, highest = [*map(min, values)], [*map(max, values)]
-    axis.fill_between(steps, lowest, highest, color=line.get_color(), alpha=0.2, linewidth=0)
+    axis.fill_between(steps, lowest, highest, color=line.get_color(), alpha=0.15, linewidth=0)
     return line
 
 
@@ -73,7 +85,7 @@ def name_lines(axis):
         if not line.get_label().startswith("_"):
             named.append((axis.transData.transform(end)[1] * points, end, line))
     named.sort(key=lambda each: each[0])
-    places = spread([height for height, *_ in named], axis.bbox.y1 * points)
+    places = spread([height for height, *_ in named], axis.bbox.y1 * points - GAP / 2)
     for (height, end, line), place in zip(named, places):
         axis.annotate(
             line.get_label(),

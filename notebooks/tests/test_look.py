@@ -17,7 +17,7 @@ import bench_sampling
 import train
 import verifiers
 from appendix.plumbing import DataError, append_rows, git_commit
-from notebooks.look import compare, curve, gpu_day, keep, sharpen, show, sinks
+from notebooks.look import compare, gpu_day, keep, sharpen, show, sinks, style
 from notebooks.look.compare import decompose
 from pretend_gpu import PretendGPU
 from ranks import ROOT
@@ -258,7 +258,7 @@ def test_a_sink_is_given_the_numbers(name, tmp_path, monkeypatch):
 
 def test_a_band_says_which_steps_it_leaves_out(capsys):
     """One of two runs has only come to step 10."""
-    curve.band(mock.Mock(), [{0: 0.1, 10: 0.2, 20: 0.3}, {0: 0.1, 10: 0.3}], "greedy", "C0")
+    style.band(mock.Mock(), [{0: 0.1, 10: 0.2, 20: 0.3}, {0: 0.1, 10: 0.3}], "greedy", "C0")
     assert capsys.readouterr().out == "greedy: left out are steps that not every run has: 20\n"
 
 
