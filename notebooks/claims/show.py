@@ -109,7 +109,7 @@ def draw(result, finding, columns=None, arms=None):
     from notebooks.look.style import band, name_lines, panels  # here, so that a claim is tried without it
 
     columns = columns or result["panels"]
-    figure, axes = panels(finding, *[""] * (len(columns) - 1), xlabel="step")
+    figure, axes = panels(finding, columns=len(columns), xlabel="step")
     for axis, column in zip(axes, columns):
         for arm in arms or arms_of(result):
             own = [row["curves"][column] for row in result["rows"] if row["arm"] == arm]

@@ -22,6 +22,8 @@ STYLE = {
     "figure.dpi": 100,
     "font.size": 9,
     "axes.titlesize": 10,
+    "figure.titlesize": 10,
+    "figure.titleweight": "bold",
     "axes.titleweight": "bold",
     "axes.titlelocation": "left",
     "axes.spines.top": False,
@@ -36,6 +38,7 @@ STYLE = {
     "ytick.color": "#444444",
     "lines.linewidth": 2,
     "legend.frameon": False,
+    "savefig.pad_inches": 0.04,
     "path.simplify": False,  # every point is drawn
     "svg.hashsalt": "rlvr",  # the same file for the same numbers
 }
@@ -52,10 +55,14 @@ class Drawing(Figure):
         return file.getvalue()
 
 
-def panels(*titles, height=2.6, width=7, rows=1, **axis):
-    """Panels, one for each title -> (figure, axes). height: of a row. axis: what all of them have, as xlabel."""
+def panels(*titles, height=2.6, width=7, rows=1, columns=None, **axis):
+    """Panels -> (figure, axes). titles: one for each, or one for all of them. height: of a row. axis: what all of
+    them have, as xlabel."""
     figure = Drawing(figsize=(width, height * rows), layout="constrained")
-    axes = figure.subplots(rows, len(titles) // rows, squeeze=False).flatten()
+    axes = figure.subplots(rows, columns or len(titles), squeeze=False).flatten()
+    if len(titles) < len(axes):
+        figure.suptitle(*titles, x=0.01, ha="left")
+        titles = [""] * len(axes)
     for each, title in zip(axes, titles):
         each.set(title=title, **axis)
     return figure, axes
