@@ -6,18 +6,19 @@ from pathlib import Path
 import numpy as np
 
 from notebooks.command import say
-from notebooks.look.style import band
 
 KEPT = Path(__file__).resolve().parents[1] / "results" / "claims.json"
-TITLES = {  # of a figure's panels; any other column's is its name
+NAMES = {  # beside a panel; any other column's is its own
     "right": "held-out accuracy, sampled",
-    "reward": "training reward",
     "accuracy": "accuracy of a step's samples",
     "completion_length": "tokens per completion",
     "works": "share worked out",
     "bilingual": "share in Chinese",
+    "rambling": "share that rambles",
+    "padding": "share that is padded",
+    "slips": "share with a slip",
+    "boxes": "boxes per completion",
     "mixed": "share of mixed groups",
-    "clipped": "share of clipped tokens",
 }
 
 # ---- 1. Text ---------------------------------------------------------------------------------------
@@ -86,8 +87,9 @@ def cell_of(values):
     return f"{mean} [{low}-{high}]"
 
 
-def show(name):
-    """Print what a page says of a claim: arms, checks, verdicts, command -> its figure, if it has curves."""
+def show(name, *drawn):
+    """Print what a page says of a claim: arms, checks, verdicts, command -> its figure, if it has curves. drawn: the
+    figure's finding, and what else draw takes."""
     result = read(name)
     report(result)
     machine = result["machine"]
@@ -96,26 +98,22 @@ def show(name):
     minutes = result["seconds"] / 60
     say(f"{result['commands'][0]}   ({minutes:.1f} min, {where}, commit {result['commit']})")
     say(f"what would change our mind: {result['change our mind']}")
-    return draw(result) if "curves" in result["rows"][0] else None
+    return draw(result, *drawn) if "curves" in result["rows"][0] else None
 
 
 # ---- 2. Figure -------------------------------------------------------------------------------------
 
 
-def draw(result):
-    """A panel for each column: the mean of an arm's seeds as a line, lowest to highest as a band."""
-    from matplotlib.figure import Figure  # here, so that a claim is tried without it
+def draw(result, finding, columns=None, arms=None):
+    """A panel for each column, below the finding: the mean of an arm's seeds as a line, lowest to highest as a band."""
+    from notebooks.look.style import band, name_lines, panels  # here, so that a claim is tried without it
 
-    panels = result["panels"]
-    figure = Figure(figsize=(1 + 3.6 * len(panels), 3.2), layout="constrained")
-    axes = figure.subplots(1, len(panels), squeeze=False)[0]
-    for axis, column in zip(axes, panels):
-        for place, arm in enumerate(arms_of(result)):
+    columns = columns or result["panels"]
+    figure, axes = panels(finding, columns=len(columns), xlabel="step")
+    for axis, column in zip(axes, columns):
+        for arm in arms or arms_of(result):
             own = [row["curves"][column] for row in result["rows"] if row["arm"] == arm]
-            curves = [{int(step): value for step, value in points.items()} for points in own]
-            band(axis, curves, arm, f"C{place}")
-        axis.set_title(TITLES.get(column, column), fontsize=10)
-        axis.set(xlabel="step", ylim=(0, None))
-    handles = axes[0].get_legend_handles_labels()
-    figure.legend(*handles, loc="outside lower center", ncols=4, fontsize=8)
+            band(axis, [{int(step): value for step, value in curve.items()} for curve in own], arm)
+        axis.set(ylabel=NAMES.get(column, column), ylim=(0, None))
+        name_lines(axis)
     return figure

@@ -10,6 +10,8 @@ states what is to be seen, and a line has its name at its end:
     figure
 """
 
+import io
+
 import matplotlib
 from matplotlib.figure import Figure
 
@@ -20,6 +22,8 @@ STYLE = {
     "figure.dpi": 100,
     "font.size": 9,
     "axes.titlesize": 10,
+    "figure.titlesize": 10,
+    "figure.titleweight": "bold",
     "axes.titleweight": "bold",
     "axes.titlelocation": "left",
     "axes.spines.top": False,
@@ -27,12 +31,14 @@ STYLE = {
     "axes.edgecolor": "#888888",
     "axes.grid": True,
     "axes.axisbelow": True,
+    "axes.xmargin": 0,  # names begin where the axes end
     "axes.prop_cycle": matplotlib.cycler(color=COLOURS),
     "grid.color": "#e6e6e6",
     "xtick.color": "#444444",
     "ytick.color": "#444444",
     "lines.linewidth": 2,
     "legend.frameon": False,
+    "savefig.pad_inches": 0.04,
     "path.simplify": False,  # every point is drawn
     "svg.hashsalt": "rlvr",  # the same file for the same numbers
 }
@@ -40,10 +46,23 @@ matplotlib.rcParams.update(STYLE)
 GAP = 12  # points between two names
 
 
-def panels(*titles, height=2.6, width=7, **axis):
-    """A row of panels, one for each title -> (figure, axes). axis: what all of them have, as xlabel or ylim."""
-    figure = Figure(figsize=(width, height), layout="constrained")
-    axes = figure.subplots(1, len(titles), squeeze=False)[0]
+class Drawing(Figure):
+    """A figure that a notebook shows as it is, where it stands last in a cell."""
+
+    def _repr_png_(self):
+        file = io.BytesIO()
+        self.savefig(file)
+        return file.getvalue()
+
+
+def panels(*titles, height=2.6, width=7, rows=1, columns=None, **axis):
+    """Panels -> (figure, axes). titles: one for each, or one for all of them. height: of a row. axis: what all of
+    them have, as xlabel."""
+    figure = Drawing(figsize=(width, height * rows), layout="constrained")
+    axes = figure.subplots(rows, columns or len(titles), squeeze=False).flatten()
+    if len(titles) < len(axes):
+        figure.suptitle(*titles, x=0.01, ha="left")
+        titles = [""] * len(axes)
     for each, title in zip(axes, titles):
         each.set(title=title, **axis)
     return figure, axes
@@ -59,7 +78,7 @@ def band(axis, curves, label=None, color=None):
     values = [[curve[step] for curve in curves] for step in steps]
     (line,) = axis.plot(steps, [sum(v) / len(v) for v in values], color=color, label=label)
     lowest, highest = [*map(min, values)], [*map(max, values)]
-    axis.fill_between(steps, lowest, highest, color=line.get_color(), alpha=0.2, linewidth=0)
+    axis.fill_between(steps, lowest, highest, color=line.get_color(), alpha=0.15, linewidth=0)
     return line
 
 
@@ -73,7 +92,7 @@ def name_lines(axis):
         if not line.get_label().startswith("_"):
             named.append((axis.transData.transform(end)[1] * points, end, line))
     named.sort(key=lambda each: each[0])
-    places = spread([height for height, *_ in named], axis.bbox.y1 * points)
+    places = spread([height for height, *_ in named], axis.bbox.y1 * points - GAP / 2)
     for (height, end, line), place in zip(named, places):
         axis.annotate(
             line.get_label(),
