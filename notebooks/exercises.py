@@ -27,7 +27,6 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))  # if it is started as
 import train
 from appendix.plumbing import DataError, get_method, read_rows
 from notebooks.command import parser_of, run_command, wrapped
-from notebooks.labs.build import SIX
 from notebooks.look.show import samples_of
 from notebooks.rewards.program_parts import check_tests
 from notebooks.rewards.reasoning import check_weights, earnable
@@ -103,6 +102,26 @@ def verifier_in_ten_lines(my):
             raise Unsolved(f"{completion[:60]!r} makes it raise {error!r}") from None
         want(value == right, f"{completion[:60]!r} for {number} should earn {right}, not {value}")
         want("accuracy" in parts, "the parts need an accuracy, for the log")
+
+
+def boxed(think, answer="2"):
+    return f"<think>{think}</think><answer>\\boxed{{{answer}}}</answer>"
+
+
+def thought(words):
+    """Words that never repeat: because0 the1 roots2 .."""
+    of = "because the roots multiply to six and add up to five".split()
+    return " ".join(f"{of[i % len(of)]}{i}" for i in range(words))
+
+
+SIX = {  # of notebook 3
+    "short, right": boxed(thought(18)),
+    "long, right": boxed(thought(142)),
+    "rambling, right": boxed(thought(612)),
+    "right, no tags": "The smaller root is \\boxed{2}.",
+    "wrong, good form": boxed(thought(84), "3"),
+    "bilingual, right": boxed("let me factor 先因式分解 (x-2)(x-3)=0 then 所以较小的根是 2, ok"),
+}
 
 
 def compose(my):
