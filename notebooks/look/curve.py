@@ -32,9 +32,12 @@ def kept(result, key):
     return [{int(step): value for step, value in curve.items()} for curve in curves]
 
 
-def both(read_one):
-    """What is sampled for training at every step, and greedy answers to held-out problems."""
-    return {"sampled": read_one("accuracy"), "greedy": read_one("eval_accuracy")}
+LINES = {"training": "accuracy", "sampled": "eval_sampled_accuracy", "greedy": "eval_accuracy"}
+
+
+def accuracies(read_one):
+    """Of what each step samples for training; of held-out problems, sampled and greedy."""
+    return {name: read_one(key) for name, key in LINES.items()}
 
 
 def draw(out, *panels):
@@ -56,9 +59,9 @@ def draw(out, *panels):
 def draw_readme(out=README):
     draw(
         out,
-        ("A tiny Qwen3 learns sums", "accuracy", both(lambda key: kept("main", key))),
-        ("and writes more", "tokens", {"sampled": kept("main", "completion_length")}),
-        ("SmolLM2 learns to add", "accuracy", both(lambda key: kept("sums", key))),
+        ("A tiny Qwen3 learns sums", "accuracy", accuracies(lambda key: kept("main", key))),
+        ("and writes more", "tokens", {"training": kept("main", "completion_length")}),
+        ("SmolLM2 learns to add", "accuracy", accuracies(lambda key: kept("sums", key))),
     )
 
 
@@ -74,8 +77,8 @@ def main(argv=None):
     lengths = [read(run, "completion_length") for run in args.runs]
     draw(
         new_path(args.out),
-        ("Accuracy", "accuracy", both(lambda key: [read(run, key) for run in args.runs])),
-        ("Length", "tokens", {"sampled": lengths}),
+        ("Accuracy", "accuracy", accuracies(lambda key: [read(run, key) for run in args.runs])),
+        ("Length", "tokens", {"training": lengths}),
     )
 
 

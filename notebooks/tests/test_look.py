@@ -271,7 +271,7 @@ def test_the_readmes_figure_is_drawn_from_the_results(result, title):
     """Each line has a point for each step that was measured, at the mean of the seeds: the places of points are a
     linear function of their steps and values, to a fiftieth of a point."""
     svg = curve.README.read_text()
-    for name, column in (("sampled", "accuracy"), ("greedy", "eval_accuracy")):
+    for name, column in curve.LINES.items():
         curves = keep.load(result)["curves"][column]
         steps = [*map(int, curves[0])]
         means = [statistics.mean(seed[str(step)] for seed in curves) for step in steps]
