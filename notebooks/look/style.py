@@ -24,7 +24,6 @@ STYLE = {
     "axes.titlesize": 10,
     "figure.titlesize": 10,
     "figure.titleweight": "bold",
-    "axes.titleweight": "bold",
     "axes.titlelocation": "left",
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -55,16 +54,16 @@ class Drawing(Figure):
         return file.getvalue()
 
 
-def panels(*titles, height=2.6, width=7, rows=1, columns=None, **axis):
-    """Panels -> (figure, axes). titles: one for each, or one for all of them. height: of a row. axis: what all of
-    them have, as xlabel."""
+def panels(*titles, names=(), rows=1, height=2.6, width=7, **axis):
+    """Panels -> (figure, axes). titles: one for each, or one for all of them, and then a name for each. height: of
+    a row. axis: what all of them have, as xlabel."""
     figure = Drawing(figsize=(width, height * rows), layout="constrained")
-    axes = figure.subplots(rows, columns or len(titles), squeeze=False).flatten()
-    if len(titles) < len(axes):
+    axes = figure.subplots(rows, len(names or titles) // rows, squeeze=False).flatten()
+    if names:
         figure.suptitle(*titles, x=0.01, ha="left")
-        titles = [""] * len(axes)
-    for each, title in zip(axes, titles):
-        each.set(title=title, **axis)
+    for each, title in zip(axes, names or titles):
+        each.set_title(title, weight="normal" if names else "bold")
+        each.set(**axis)
     return figure, axes
 
 
@@ -82,28 +81,31 @@ def band(axis, curves, label=None, color=None):
     return line
 
 
-def name_lines(axis):
-    """Write the label of each line at its end, in its colour, none upon another."""
-    axis.figure.draw_without_rendering()  # places the axes
-    points = 72 / axis.figure.dpi
-    named = []
-    for line in axis.lines:
-        end = line.get_xdata()[-1], line.get_ydata()[-1]
-        if not line.get_label().startswith("_"):
-            named.append((axis.transData.transform(end)[1] * points, end, line))
-    named.sort(key=lambda each: each[0])
-    places = spread([height for height, *_ in named], axis.bbox.y1 * points - GAP / 2)
-    for (height, end, line), place in zip(named, places):
-        axis.annotate(
-            line.get_label(),
-            end,
-            xytext=(5, place - height),
-            textcoords="offset points",
-            color=line.get_color(),
-            fontweight="bold",
-            va="center",
-            annotation_clip=False,
-        )
+def name_lines(*axes):
+    """Write the label of each line at its end, in its colour, none upon another -> the figure."""
+    figure = axes[0].figure
+    figure.draw_without_rendering()  # places the axes
+    points = 72 / figure.dpi
+    for axis in axes:
+        named = []
+        for line in axis.lines:
+            end = line.get_xdata()[-1], line.get_ydata()[-1]
+            if not line.get_label().startswith("_"):
+                named.append((axis.transData.transform(end)[1] * points, end, line))
+        named.sort(key=lambda each: each[0])
+        places = spread([height for height, *_ in named], axis.bbox.y1 * points - GAP / 2)
+        for (height, end, line), place in zip(named, places):
+            axis.annotate(
+                line.get_label(),
+                end,
+                xytext=(5, place - height),
+                textcoords="offset points",
+                color=line.get_color(),
+                fontweight="bold",
+                va="center",
+                annotation_clip=False,
+            )
+    return figure
 
 
 def spread(heights, top):
