@@ -113,11 +113,10 @@ def draw(result, finding, columns=None, arms=None):
     )  # here, so that a claim is tried without it
 
     columns = columns or result["panels"]
-    figure, axes = panels(finding, columns=len(columns), xlabel="step")
+    _, axes = panels(finding, names=[""] * len(columns), xlabel="step")
     for axis, column in zip(axes, columns):
         for arm in arms or arms_of(result):
             own = [row["curves"][column] for row in result["rows"] if row["arm"] == arm]
             band(axis, [{int(step): value for step, value in curve.items()} for curve in own], arm)
         axis.set(ylabel=NAMES.get(column, column), ylim=(0, None))
-        name_lines(axis)
-    return figure
+    return name_lines(*axes)

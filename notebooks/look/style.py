@@ -7,10 +7,10 @@ states what is to be seen, and a line has its name at its end:
     figure, (left, right) = panels("Accuracy rises", "and so does length", xlabel="step")
     left.plot(steps, accuracy, label="sampled")
     name_lines(left)
-    figure
 """
 
 import io
+from statistics import fmean
 
 import matplotlib
 from matplotlib.figure import Figure
@@ -24,7 +24,6 @@ STYLE = {
     "axes.titlesize": 10,
     "figure.titlesize": 10,
     "figure.titleweight": "bold",
-    "axes.titleweight": "bold",
     "axes.titlelocation": "left",
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -37,13 +36,13 @@ STYLE = {
     "xtick.color": "#444444",
     "ytick.color": "#444444",
     "lines.linewidth": 2,
-    "legend.frameon": False,
     "savefig.pad_inches": 0.04,
     "path.simplify": False,  # every point is drawn
     "svg.hashsalt": "rlvr",  # the same file for the same numbers
 }
 matplotlib.rcParams.update(STYLE)
 GAP = 12  # points between two names
+NAME = dict(textcoords="offset points", weight="bold", va="center", annotation_clip=False)
 
 
 class Drawing(Figure):
@@ -55,16 +54,16 @@ class Drawing(Figure):
         return file.getvalue()
 
 
-def panels(*titles, height=2.6, width=7, rows=1, columns=None, **axis):
-    """Panels -> (figure, axes). titles: one for each, or one for all of them. height: of a row. axis: what all of
-    them have, as xlabel."""
+def panels(*titles, names=(), rows=1, height=2.6, width=7, **axis):
+    """Panels -> (figure, axes). titles: one for each, or one for all of them, and then a name for each. height: of
+    a row. axis: what all of them have, as xlabel."""
     figure = Drawing(figsize=(width, height * rows), layout="constrained")
-    axes = figure.subplots(rows, columns or len(titles), squeeze=False).flatten()
-    if len(titles) < len(axes):
+    axes = figure.subplots(rows, len(names or titles) // rows, squeeze=False).flatten()
+    if names:
         figure.suptitle(*titles, x=0.01, ha="left")
-        titles = [""] * len(axes)
-    for each, title in zip(axes, titles):
-        each.set(title=title, **axis)
+    for each, title in zip(axes, names or titles):
+        each.set_title(title, weight="normal" if names else "bold")
+        each.set(**axis)
     return figure, axes
 
 
@@ -82,35 +81,30 @@ def band(axis, curves, label=None, color=None):
     return line
 
 
-def name_lines(axis):
-    """Write the label of each line at its end, in its colour, none upon another."""
-    axis.figure.draw_without_rendering()  # places the axes
-    points = 72 / axis.figure.dpi
-    named = []
-    for line in axis.lines:
-        end = line.get_xdata()[-1], line.get_ydata()[-1]
-        if not line.get_label().startswith("_"):
-            named.append((axis.transData.transform(end)[1] * points, end, line))
-    named.sort(key=lambda each: each[0])
-    places = spread([height for height, *_ in named], axis.bbox.y1 * points - GAP / 2)
-    for (height, end, line), place in zip(named, places):
-        axis.annotate(
-            line.get_label(),
-            end,
-            xytext=(5, place - height),
-            textcoords="offset points",
-            color=line.get_color(),
-            fontweight="bold",
-            va="center",
-            annotation_clip=False,
-        )
+def name_lines(*axes):
+    """Write the label of each line at its end, in its colour, none upon another -> the figure."""
+    axes[0].figure.draw_without_rendering()  # places the axes
+    points = 72 / axes[0].figure.dpi
+    for axis in axes:
+        named = [line for line in axis.lines if not line.get_label().startswith("_")]
+        ends = {line: line.get_xydata()[-1] for line in named}
+        heights = {line: axis.transData.transform(ends[line])[1] * points for line in named}
+        named.sort(key=heights.get)
+        bottom, top = axis.bbox.y0 * points, axis.bbox.y1 * points - GAP / 2
+        places = spread([heights[line] for line in named], bottom, top)
+        for line, place in zip(named, places):
+            beside = 5, place - heights[line]
+            axis.annotate(line.get_label(), ends[line], beside, color=line.get_color(), **NAME)
+    return axes[0].figure
 
 
-def spread(heights, top):
-    """Ascending heights, moved apart to GAP or more: first upwards, then down again from the top."""
-    places = []
-    for height in heights:
-        places.append(max([height, *(place + GAP for place in places[-1:])]))
-    for i in reversed(range(len(places))):
-        places[i] = min([places[i], top, *(place - GAP for place in places[i + 1 : i + 2])])
-    return places
+def spread(heights, bottom, top):
+    """Ascending heights, moved apart to GAP or more, together as little as can be (pool adjacent violators)."""
+    pools = []
+    for i, height in enumerate(heights):
+        pools.append([height - i * GAP])
+        while len(pools) > 1 and fmean(pools[-2]) > fmean(pools[-1]):
+            pools[-2:] = [pools[-2] + pools[-1]]
+    highest = top - (len(heights) - 1) * GAP
+    levels = [fmean(pool) for pool in pools for _ in pool]
+    return [i * GAP + min(max(level, bottom), highest) for i, level in enumerate(levels)]
