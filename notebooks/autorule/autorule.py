@@ -1,5 +1,5 @@
-"""autorule.py - AutoRule (the paper of that name): rules that a model reads out
-of preferences and judges by, paid as a reward.
+"""autorule.py - AutoRule (the paper of that name): a model reads rules out of
+preferences and judges answers by them, and the result is a reward.
 
     python -m notebooks.autorule.autorule pairs.jsonl --teacher Qwen/Qwen3-8B \\
         --judge Qwen/Qwen3-8B --out rules.json
@@ -7,15 +7,16 @@ of preferences and judges by, paid as a reward.
         --reward notebooks/autorule/autorule.py:rules_reward ...
 
 What you will learn here: how "this answer was preferred to that" becomes
-sentences that anybody can read (3.1: reason, extract, merge), and those a
-number (3.2: Yes or No to each), which is added to a learned reward model
-(Table 9). Numbers in brackets are the paper's, the prompts our own. Departure:
-the judge reads the conversation before the rule, so that all rules share its
-keys and values. Left out: rubrics for each prompt (RaR, RLCF).
+sentences that anybody can read (3.1: reason, extract, merge), how these become
+a number (3.2: Yes or No to each), and how it is added to a learned reward
+model (Table 9). Numbers in brackets refer to the paper; the prompts are our
+own.
+Departure: the judge reads the conversation before the rule, so that all rules
+share its keys and values. Left out: rubrics for each prompt (RaR, RLCF).
 autorule_world.py is a simulated world to try it in. Letters: K and L rules,
 N responses or pairs, B rows, C hidden size.
 
-A teacher or judge is a model directory or a hub id; from Python it is any
+A teacher or judge is a model directory or a hub id; from Python it can be any
 function (sections 2 and 4).
 """
 
@@ -45,7 +46,8 @@ from rlvr import prefill, row_uniforms, sample
 
 
 def text_of(side):
-    """A text, or the last of a list of messages: UltraFeedback repeats the question in chosen and rejected."""
+    """Return a text as it is, or the last message of a list: UltraFeedback repeats the question in
+    chosen and rejected."""
     if isinstance(side, str):
         return side
     if len(side) > 2:
@@ -54,8 +56,9 @@ def text_of(side):
 
 
 def read_preferences(path):
-    """JSON lines with prompt, chosen and rejected, texts or messages (the last of which is the response)
-    -> dicts of these three texts, and of score_chosen, score_rejected where the file has them."""
+    """Read JSON lines with prompt, chosen and rejected: texts, or lists of messages that end with the
+    response. Returns dicts of these three texts, with score_chosen and score_rejected if the file has
+    them."""
     pairs = []
     for number, line in enumerate(Path(path).read_bytes().splitlines(), 1):
         try:
@@ -69,8 +72,9 @@ def read_preferences(path):
 
 
 def filter_preferences(pairs, count_tokens, max_tokens=512):
-    """The paper's filter (B.6): both responses below max_tokens, the chosen one scored higher (where
-    there are scores), "confidence" in neither -> the pairs that stay."""
+    """Return the pairs that pass the paper's filter (B.6): both responses are shorter than
+    max_tokens, the chosen one has the higher score (if there are scores), and neither has the word
+    "confidence"."""
 
     def good(pair):
         sides = [pair["chosen"], pair["rejected"]]
@@ -85,19 +89,20 @@ def filter_preferences(pairs, count_tokens, max_tokens=512):
 
 
 def split_reasoning(text):
-    """The chain of thought, and the text after it; if the chain never ends, there is no text."""
+    """Return the chain of thought and the text after it. If the chain never ends, the text is empty."""
     if "<think>" not in text and "</think>" not in text:
         return {"reasoning": "", "text": text.strip()}
     before, _, after = text.partition("</think>")
     return {"reasoning": before.replace("<think>", "", 1).strip(), "text": after.strip()}
 
 
-BATCH = 16  # prompts that are answered at once
+BATCH = 16  # prompts that are sampled at once
 
 
 class Local:
-    """A model sampled here: local(prompts, seed) -> {"reasoning", "text"} for each, None for one that is too long.
-    An answer depends on seed and prompt, not on what else is asked."""
+    """A model that is sampled here: local(prompts, seed) -> {"reasoning", "text"} for each prompt, or
+    None for one that is too long. An answer depends on the seed and its prompt, not on the other
+    prompts."""
 
     def __init__(self, name, temperature=0.6, max_new_tokens=4096):
         self.model, self.tokenizer = load(name, *pick_device())
@@ -148,8 +153,9 @@ Reply with a JSON array of strings and nothing else.
 
 
 def parse_rules(text):
-    """The first JSON array with strings in a text, or an empty one -> its rules; None if there is none.
-    Bounded, since a model wrote it: 200,000 characters, 20 tries, 500 rules of 300 characters."""
+    """Return the strings of the first JSON array in a text that has any, or is empty; None without
+    such an array. All sizes are bounded, since a model wrote the text: 200,000 characters, 20 tries,
+    500 rules of 300 characters."""
     text = text[:200_000]
     for start in [match.start() for match in re.finditer(r"\[", text)][:20]:
         with contextlib.suppress(ValueError, RecursionError):
@@ -167,10 +173,11 @@ def justify(pair, winner):
 
 
 def extract_rules(pairs, teacher, seed=0, source="reasoning", at_most=None):
-    """Rules out of preferences -> {"rules", "counts"}. teacher(prompts, seed) -> {"reasoning", "text"} for each, None
-    where it fails. The preferred response is answer A or B by a seeded coin. source: read the rules out of the
-    teacher's chain of thought ("reasoning") or what it says after it ("text", Table 3). Answers that cannot be read
-    are counted and skipped."""
+    """Extract rules from preferences -> {"rules", "counts"}. teacher(prompts, seed) returns
+    {"reasoning", "text"} for each prompt, None if it fails. A seeded coin decides whether the
+    preferred response is answer A or B. source: where the rules are read, in the teacher's chain of
+    thought ("reasoning") or in the text after it ("text", Table 3). Answers that cannot be read are
+    counted and skipped."""
     winners = random.Random(seed).choices("AB", k=len(pairs))
     reasons = teacher([justify(*each) for each in zip(pairs, winners)], seed)
     chains = [
@@ -188,7 +195,8 @@ def extract_rules(pairs, teacher, seed=0, source="reasoning", at_most=None):
 
 
 def merge_rules(rules, teacher, seed=0, at_most=None):
-    """A list that cannot be read leaves the rules as they were, at most 500 of them."""
+    """Let the teacher merge the rules. If its list cannot be read, the rules stay as they are.
+    Returns at most at_most of them, or 500."""
     limit = f" Keep at most {at_most}." if at_most else ""
     text = "\n".join(f"- {rule}" for rule in rules)
     (answer,) = teacher([MERGE.format(limit=limit, rules=text)], seed)
@@ -214,20 +222,20 @@ CONDITIONS = {
 
 
 def padded(rows, model):
-    """B lists of ids -> (B, T), zeros behind the shorter ones."""
+    """Pad B lists of ids with zeros on the right -> (B, T)."""
     return pad_sequence([torch.tensor(row) for row in rows], batch_first=True).to(model.device)
 
 
 @torch.inference_mode()
 def yes_probabilities(model, tokenizer, texts):
-    """p(Yes) / (p(Yes) + p(No)) of the token after each text -> K floats. What the texts have in common,
-    the conversation, is read once. Nothing is drawn, so it is deterministic."""
+    """Return p(Yes) / (p(Yes) + p(No)) of the token after each text: K floats. The beginning that the
+    texts share, the conversation, is read once. Nothing is sampled, so this is deterministic."""
     rows = [tokenizer.encode_prompt(text) for text in texts]
     words = [tokenizer.encode(word)[0] for word in ("Yes", "No")]
     longest = max(map(len, rows))
     if longest > model.config.max_position_embeddings:
         raise DataError(f"{longest} tokens are more than this judge can read")
-    # Each row keeps a token of its own.
+    # Each row has at least one token of its own.
     shared = min(len(os.path.commonprefix(rows)), min(map(len, rows)) - 1)
     _, cache, _ = prefill(model, [rows[0][:shared]], len(rows), longest - shared)
     last = [len(row) - shared - 1 for row in rows]
@@ -237,7 +245,8 @@ def yes_probabilities(model, tokenizer, texts):
 
 
 def open_judge(name):
-    """judge(texts) -> True or False for each: the likelier of two tokens of a model that does not think."""
+    """Return judge(texts) -> True or False for each: whether the model's next token is likelier to be
+    Yes than No. It does not think first."""
     model, tokenizer = load(name, *pick_device()[:2])
     if tokenizer.encode("Yes")[0] == tokenizer.encode("No")[0]:
         raise DataError(f"{name}: a judge must know the words Yes and No")
@@ -248,11 +257,13 @@ def open_judge(name):
 
 @dataclass
 class RulesReward:
-    """r = alpha * (share of rules with Yes) + beta + r_model (3.2); each rule is a part of the log, and where
-    a problem has no answer the share is its accuracy. A judge that fails or is slow says No.
+    """r = alpha * (share of rules with Yes) + beta + r_model (3.2). Each rule is a part in the log. If a
+    problem has no answer, the share is its accuracy. If the judge raises an error, all rules count as
+    No.
 
-    critical: the core pays 0 for a completion that was cut off, a prize beside a beta of -7.5. So `lift`
-    is added to all that are judged; a constant changes no advantage between them."""
+    critical: the core gives 0 to a completion that was cut off, which would be a prize beside a beta
+    of -7.5. So `lift` is added to every reward. A constant changes no advantage among completed
+    answers."""
 
     rules: list
     judge: object
@@ -277,7 +288,7 @@ class RulesReward:
 
 
 def judge_rules(judge, rules, prompt, completion, concise=True):
-    """A verdict for each rule, True, False or None; of a judge that raises all are None."""
+    """Return True, False or None for each rule. If the judge raises an error, all are None."""
     given = {"prompt": prompt, "completion": completion, "condition": CONDITIONS[concise]}
     questions = [VERIFY.format(rule=rule, **given) for rule in rules]
     with contextlib.suppress(Exception):
@@ -285,7 +296,7 @@ def judge_rules(judge, rules, prompt, completion, concise=True):
     return [None] * len(rules)
 
 
-# Completions are judged by several threads, which all would load the judge.
+# Several threads score completions: without this lock, each would load the judge.
 LOADING = threading.Lock()
 
 
@@ -297,8 +308,9 @@ def from_settings(path):
 
 
 def rules_reward(completion, problem):
-    """For --reward notebooks/autorule/autorule.py:rules_reward. $AUTORULE names a file (default: rules.json) with the
-    "rules", and under "reward" the name of the judge and the numbers that RulesReward takes."""
+    """For --reward notebooks/autorule/autorule.py:rules_reward. $AUTORULE names a JSON file (default:
+    rules.json). Its "rules" is a list; its "reward" has the name of the judge and numbers for
+    RulesReward."""
     with LOADING:
         reward = from_settings(os.environ.get("AUTORULE", "rules.json"))
     return reward(completion, problem)
@@ -314,7 +326,7 @@ class RewardModel(torch.nn.Module):
         super().__init__()
         self.model, self.tokenizer = model, tokenizer
         self.head = torch.nn.Linear(model.config.hidden_size, 1, bias=False, device=model.device)
-        torch.nn.init.zeros_(self.head.weight)  # at first all are worth the same
+        torch.nn.init.zeros_(self.head.weight)  # at first all scores are 0
 
     def forward(self, rows):
         last = range(len(rows)), [len(row) - 1 for row in rows]
@@ -331,12 +343,13 @@ class RewardModel(torch.nn.Module):
 
 
 def pairwise_loss(chosen, rejected):
-    """-log sigmoid(r_chosen - r_rejected), (B,) and (B,) -> their mean; log 2 for equal scores."""
+    """Return the mean of -log sigmoid(r_chosen - r_rejected), two (B,); log 2 for equal scores."""
     return -torch.nn.functional.logsigmoid(chosen - rejected).mean()
 
 
 def train_reward_model(made, pairs, epochs=1, batch_size=256, lr=5e-6, warmup=0.1, seed=42):
-    """AdamW, a constant rate after a warm-up, gradients clipped to norm 5 -> the loss of each step."""
+    """Train with AdamW, a constant rate after a warm-up, and gradients clipped to norm 5 -> the loss
+    of each step."""
     optimizer = torch.optim.AdamW(made.parameters(), lr, betas=(0.9, 0.95), weight_decay=0.0)
     losses = []
     orders = [random.Random(seed + epoch).sample(pairs, len(pairs)) for epoch in range(epochs)]
@@ -356,24 +369,25 @@ def train_reward_model(made, pairs, epochs=1, batch_size=256, lr=5e-6, warmup=0.
     return losses
 
 
-# ---- 6. Baselines; diagnostics, of verdicts as arrays of 0 and 1, (N, K) -------------------------
+# ---- 6. Baselines and diagnostics; verdicts are arrays of 0 and 1, (N, K) ------------------------
 
 
 def length_penalty(length, target=300):
-    """What B.4 takes off the reward, length / (2 L) - 1/2: 0 at the target, 0.5 at twice as much."""
+    """Return what B.4 subtracts from the reward, length / (2 L) - 1/2: 0 at the target L, 0.5 at
+    twice the target."""
     return 0.5 * length / target - 0.5
 
 
 def alignment(chosen, rejected):
-    """Of the pairs that a rule tells apart, the share in which the chosen response has the Yes (5.3):
-    two (N, K) -> (K,), NaN where no pair is told apart."""
+    """Return, for each rule, how often the chosen response has the Yes if only one of the two has it
+    (5.3): two (N, K) -> (K,), NaN if no pair differs."""
     apart = (chosen != rejected).sum(0)
     return np.where(apart > 0, (chosen > rejected).sum(0) / np.maximum(apart, 1), np.nan)
 
 
 def agreement(verdicts, others):
-    """1 - the normalised Hamming distance over N responses of two rules, those of two sets matched by the
-    Hungarian algorithm (5.3, appendix D): (N, K), (N, L) -> (min(K, L),)."""
+    """Return 1 - the normalised Hamming distance over N responses, for pairs of rules from two sets
+    that the Hungarian algorithm matches (5.3, appendix D): (N, K), (N, L) -> (min(K, L),)."""
     from scipy.optimize import linear_sum_assignment  # here only: training does without scipy
 
     same = (verdicts[:, :, None] == others[:, None, :]).mean(0)  # (K, L)
@@ -381,22 +395,28 @@ def agreement(verdicts, others):
 
 
 def margins(chosen, rejected):
-    """The shares of pairs whose rule score is > 0, = 0, < 0 for the chosen response (Table 7)."""
+    """Return the shares of pairs in which the chosen response has a higher, an equal and a lower rule
+    score (Table 7)."""
     sign = np.sign(chosen.sum(1) - rejected.sum(1))
     return [float((sign == side).mean()) for side in (1, 0, -1)]
 
 
 def correlation(verdicts, others):
-    """Pearson's r of the total scores that two rule sets give the same responses (Figure 2d)."""
+    """Return Pearson's r between the total scores that two rule sets give the same responses (Figure
+    2d)."""
     return float(np.corrcoef(verdicts.mean(1), others.mean(1))[0, 1])
 
 
 def main(argv=None):
     parser = parser_of(__doc__)
-    parser.add_argument("pairs", help="a file of JSON lines")
-    parser.add_argument("--teacher", required=True, help="a directory or a hub id")
-    parser.add_argument("--judge", help="the same, for the training (default: the teacher)")
-    parser.add_argument("--num-pairs", type=int, default=256, help="drawn at random (default: 256)")
+    parser.add_argument("pairs", help="preferences, a file of JSON lines")
+    parser.add_argument(
+        "--teacher", required=True, help="model that finds rules: directory or hub id"
+    )
+    parser.add_argument("--judge", help="model that judges in training (default: the teacher)")
+    parser.add_argument(
+        "--num-pairs", type=int, default=256, help="how many, drawn at random (default: 256)"
+    )
     parser.add_argument("--out", default="rules.json", help="a new file (default: rules.json)")
     args = parser.parse_args(argv)
     out = new_path(args.out)

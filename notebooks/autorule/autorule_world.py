@@ -1,13 +1,13 @@
-"""autorule_world.py - AutoRule in a simulated world: who prefers, who gives reasons, who judges, what an arm is paid.
+"""autorule_world.py - AutoRule in a simulated world: a user who prefers, a teacher, a judge, and rewards to compare.
 
     python train.py --task notebooks/autorule/autorule_world.py:rules_0 ..      one arm, in the world of seed 0
-    python -m notebooks.claims.claims autorule_hack                            three arms, in those of three seeds
+    python -m notebooks.claims.claims autorule_hack                            three arms, in the worlds of three seeds
 
-No teacher of the paper's size runs on a laptop, so the world is *simulated*: completions and training
-are those of the tiny base, but the user who prefers, the teacher who gives reasons and the judge are
-programs with error rates that we chose, who share a list of concepts. Prompts, parsing, merging, reward
-model and GRPO are real. So this shows what the method does *if* teacher and judge are as good as stated,
-not that a language model is. N responses or pairs, K rules.
+No teacher of the paper's size runs on a laptop, so the world is *simulated*. Completions and training are those of
+the tiny base. The user who prefers, the teacher who gives reasons and the judge are programs with error rates that we
+chose, and they share a list of concepts. Prompts, parsing, merging, reward model and GRPO are real. So this shows
+what the method does *if* teacher and judge are as good as stated; it does not show that a language model is. Letters:
+N responses or pairs, K rules.
 """
 
 import collections
@@ -35,7 +35,7 @@ def right(prompt, text):
 
 
 def has(pattern, least=1, most=math.inf):
-    """Does a response have the pattern so many times?"""
+    """Return a check: does a response have the pattern at least `least` and at most `most` times?"""
     return lambda prompt, text: least <= len(re.findall(pattern, text)) <= most
 
 
@@ -43,7 +43,7 @@ FORM = has("^<think>.*</think><answer>.*</answer>$")
 ONE_BOX = has("boxed", 1, 1)
 ONE_SCRIPT = has("[加减得先再]", 0, 0)
 NO_FILLER = has("(?:let|me|think|wait|hmm) ", 0, 2)
-# What the user cares about: does a response have it, and how a teacher may put it.
+# What the user cares about: a check whether a response has it, and how a teacher may say it.
 CONCEPTS = {
     "right": (right, ["The number in the last box is right.", "The result must be correct."]),
     "worked": (has("[=得]"), ["Each step is shown.", "Intermediate results are written down."]),
@@ -52,7 +52,7 @@ CONCEPTS = {
     "one script": (ONE_SCRIPT, ["There is one language.", "No other script is used."]),
     "no filler": (NO_FILLER, ["No filler words.", "No phrase is empty."]),
 }
-# What weighs nothing, but is named in error, or where a preference has no good reason.
+# Rules of no value to the user. A teacher names them in error, or if a preference has no good reason.
 CLEAR = "The answer is clear."
 IDLE = {
     CLEAR: "",
@@ -76,22 +76,22 @@ CHECK_OF = {rule: KNOWN[name][0] for rule, name in CONCEPT_OF.items()} | DIMENSI
 
 
 def utility(prompt, text):
-    """What a response is worth to the user, from 0 to 1: the gold that no reward sees. A right result
-    weighs 3 of 8, the others 1."""
+    """Return what a response is worth to the user, from 0 to 1: the gold score, which no reward sees. A right
+    result weighs 3 of 8, each of the other five concepts 1."""
     kept = sum(check(prompt, text) for check, _ in CONCEPTS.values())
     return (kept + 2 * right(prompt, text)) / 8
 
 
 @functools.cache
 def world():
-    """The tiny base and its problems -> (model, tokenizer, task)."""
+    """Return the tiny base and its problems: (model, tokenizer, task)."""
     return *load(TINY), arithmetic()
 
 
 @functools.cache
 def preferences(count, seed):
-    """Pairs of different completions. The user prefers by 8 * utility, with the noise of sigmoid(2 * difference),
-    and, as many do, likes length for its own sake: 0.4 for ten tokens more."""
+    """Return pairs of different completions. The user prefers one by 8 * utility, with the noise of sigmoid(2 *
+    difference). As many people do, the user likes length for its own sake: ten more tokens add 0.4."""
     rng = random.Random(f"pairs {seed}")
     model, tokenizer, task = world()
     asked = [problem["problem"] for problem in rng.sample(task.train, count)]
@@ -113,16 +113,16 @@ def preferences(count, seed):
 
 
 def fields_of(template, prompt):
-    """The values that were formatted into a template, or None if the prompt was not made from it."""
+    """Return the values that were formatted into a template, or None if the prompt was not made from it."""
     pattern = re.sub(r"\\\{(\w+)\\\}", r"(?P<\1>.*?)", re.escape(template))
     match = re.fullmatch(pattern, prompt, re.DOTALL)
     return match and match.groupdict()
 
 
 class Teacher:
-    """Names what only the preferred response has; if that is nothing, something idle or that it is clear.
-    In error, at the stated rate, it names something else, and a quarter as often gives no list. Its random numbers
-    depend on seed and prompt."""
+    """Names what only the preferred response has. If there is nothing, it names an idle rule of that response, or
+    that the answer is clear. At the stated rate it names something else in error, and a quarter as often it gives
+    no list. Its random numbers depend on seed and prompt."""
 
     def __init__(self, error):
         self.error = error
@@ -157,8 +157,8 @@ class Teacher:
 
 
 def judge_of(error, seed=0):
-    """judge(texts) -> Yes (True) or No, in error at the stated rate, a tenth as often neither (None). Concise: up to
-    90 characters."""
+    """Return judge(texts) -> True (Yes) or False (No) for each. It errs at the stated rate; a tenth as often it
+    says neither (None). Concise means up to 90 characters."""
 
     def verdict(text):
         rng = random.Random(f"{seed} {text}")
@@ -173,38 +173,38 @@ def judge_of(error, seed=0):
 
 
 def extracted(seed, num_pairs=256, run=0, **settings):
-    """The rules that a teacher who errs once in ten finds in the preferences of a seed."""
+    """Return the rules that a teacher with an error rate of 0.1 finds in the preferences of a seed."""
     pairs = preferences(2000, seed)[:num_pairs]
     return autorule.extract_rules(pairs, Teacher(0.1), run, **settings)["rules"]
 
 
 def verdicts(seed, error, rules, num_pairs=250):
-    """On pairs that no rule was read out of -> [chosen (N, K), rejected (N, K)], True for Yes."""
+    """Return [chosen (N, K), rejected (N, K)], True for Yes, on pairs from which no rule was read."""
     judge = judge_of(error)
     pairs = preferences(600, seed + 1000)[:num_pairs]
 
     def said(side):
         answers = [autorule.judge_rules(judge, rules, pair["prompt"], pair[side]) for pair in pairs]
-        return np.array(answers, dtype=float) == 1  # None is not a number
+        return np.array(answers, dtype=float) == 1  # None becomes NaN: no Yes
 
     return [said("chosen"), said("rejected")]
 
 
-# ---- 3. Arms: what is changed of the reward model with six extracted rules -----------------------
+# ---- 3. Arms: a reward model with six extracted rules, and variants of it ------------------------
 
 ARMS = ("rules", "no_rule_on_the_result", "reward_model", "length_penalty")
 
 
 @functools.cache
 def learned_reward(seed):
-    """The reward model that the arms of a seed share, trained once (half a minute)."""
+    """Return the reward model that the arms of a seed share. It is trained once (half a minute)."""
     made = autorule.RewardModel(*load(TINY))
     autorule.train_reward_model(made, preferences(2000, seed), 2, 32, lr=1e-3, seed=seed)
     return made
 
 
 def rules_of(arm, seed):
-    """The rules that an arm is paid for, in the order of its columns rule_00, rule_01, .."""
+    """Return the rules that an arm is rewarded for, in the order of its columns rule_00, rule_01, .."""
     six = extracted(seed, at_most=20)[:6]
     if arm == "no_rule_on_the_result":
         return [rule for rule in six if CONCEPT_OF[rule] != "right"]
@@ -212,7 +212,8 @@ def rules_of(arm, seed):
 
 
 def task_of(arm, seed):
-    """Arithmetic, paid as the arm is. (A task is made before training, without the clock that a reward has.)"""
+    """Return arithmetic with the arm's reward. (This may train a reward model: the time limit of rewards does not
+    apply to making a task.)"""
     rules = rules_of(arm, seed)
     scale = (10.0, -7.5) if rules else (0.0, 0.0)
     rate = autorule.RulesReward(rules, judge_of(0.1, seed), *scale, True, learned_reward(seed))

@@ -1,19 +1,20 @@
-"""adapters.py - rewards of TRL, and environments with reset and step, as this project's.
+"""adapters.py - uses rewards of TRL and environments with reset and step here, and our rewards in TRL.
 
     task.reward = of_trl(f)                          TRL's f(prompts, completions, **columns) -> list
-    GRPOTrainer(reward_funcs=for_trl(reward), ..)    and back
+    GRPOTrainer(reward_funcs=for_trl(reward), ..)    one of our rewards in TRL
     task.turns = lambda problem: Stepped(make(), problem, read)
     task.turns = lambda problem: Served(client().sync(), problem, read)      a session of an OpenEnv server
-    task.reward = steps_reward                       the sum of what its steps paid
+    task.reward = steps_reward                       the sum of the steps' rewards
 
-read: the text of a turn -> an action, or None: no action, the completion ends. What a policy says is text from a model:
-read matches it against a pattern and never runs it. Tried with Gymnasium 1.4, TRL 1.16, and a local server of
-openenv-core 0.3.
+read turns the text of a turn into an action, or None if it has no action: then the completion ends. The text comes
+from a model, so read must match it against a pattern and never run it. Tested with Gymnasium 1.4, TRL 1.16, and a
+local server of openenv-core 0.3.
 """
 
 
 def of_trl(function, chat=False):
-    """A reward of TRL's GRPOTrainer, asked for one completion. chat: in the form of a conversation."""
+    """Return a reward of TRL's GRPOTrainer as one of ours, called for one completion at a time. chat: pass prompt
+    and completion as a conversation."""
 
     def reward(completion, problem):
         prompt = problem["problem"]
@@ -28,9 +29,9 @@ def of_trl(function, chat=False):
 
 
 def for_trl(reward):
-    """A reward of this project as TRL's: the data set's columns are the problem's."""
+    """Return one of our rewards as TRL's. The columns of the data set become the problem."""
 
-    def function(completions, **columns):  # some are no columns: its trainer's state and functions
+    def function(completions, **columns):  # TRL also passes its trainer's state and functions
         columns = {name: values for name, values in columns.items() if isinstance(values, list)}
         rows = [dict(zip(columns, values)) for values in zip(*columns.values())]
         return [reward(text, row)[0] for text, row in zip(completions, rows)]
@@ -39,8 +40,8 @@ def for_trl(reward):
 
 
 class Stepped:
-    """An environment with reset(seed=..) and step(action) of Gymnasium, or of OpenEnv, whose steps return an object.
-    What it shows at first belongs into the problem's text; problem["seed"] makes it."""
+    """An environment with reset(seed=..) and step(action), as in Gymnasium, or in OpenEnv, whose steps return an
+    object. The problem's text must contain the first observation, which reset(seed=problem["seed"]) reproduces."""
 
     def __init__(self, environment, problem, read):
         self.environment = environment
@@ -63,8 +64,8 @@ class Stepped:
 
 
 class Served(Stepped):
-    """A session of an OpenEnv server, by the synchronous form of its client. It ends once the batch is judged; the server
-    has to allow one for each completion of a batch (max_concurrent_envs)."""
+    """A session of an OpenEnv server, through its synchronous client. It ends once the batch has been scored. The
+    server must allow one session for each completion of a batch (max_concurrent_envs)."""
 
 
 def steps_reward(completion, problem):

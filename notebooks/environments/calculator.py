@@ -3,8 +3,9 @@
     python -m notebooks.models.make_tiny --task products --out runs/calling
     python train.py --model runs/calling --task notebooks/environments/calculator.py:products --steps 50
 
-A task has it by `stops=("</tool>",), turns=Calculator`. What it replies is in no loss.
-A call is text from a model, so it is hostile: it is matched against one pattern and never run.
+To give a task a calculator, set `stops=("</tool>",), turns=Calculator`. Its replies are never
+trained on. A call is text from a model, so it is hostile: it is matched against one pattern and
+never run.
 """
 
 import operator
@@ -20,8 +21,8 @@ NUMBER = r"\s*(-?[0-9]{1,9})\s*"
 
 
 def calculate(call):
-    """The sum, difference or product of two whole numbers of at most 9 digits, as text: "47*83" ->
-    "3901". Anything else is an "error"."""
+    """Return the sum, difference or product of two whole numbers of at most 9 digits, as text:
+    "47*83" -> "3901". Return "error" for anything else."""
     found = re.fullmatch(f"{NUMBER}([-+*]){NUMBER}", call)
     if not found:
         return "error"
@@ -29,7 +30,7 @@ def calculate(call):
 
 
 class Calculator:
-    """It answers so many calls of a completion, and then says nothing."""
+    """Answers this many calls of a completion; after that its replies are empty."""
 
     def __init__(self, problem, calls=4):
         self.left = calls
@@ -44,10 +45,11 @@ class Calculator:
 
 
 def products(train_size=5000, test_size=500, seed=0):
-    """A task that needs a calculator: 47*83-12= -> 3889. Two factors from 32 to 99 and a change of two
-    digits, every value with four digits; a tiny model copies such numbers, but cannot multiply them."""
+    """Return a task that needs a calculator: 47*83-12= has the answer 3889. The factors are from
+    32 to 99, the number added or subtracted has two digits, and product and answer have four. A
+    tiny model can copy such numbers, but cannot multiply them."""
     rng = random.Random(seed)
-    sides = {True: {}, False: {}}  # held out, or to train on
+    sides = {True: {}, False: {}}  # True: held out, False: for training
     sizes = {True: test_size, False: train_size}
     while any(len(sides[side]) < sizes[side] for side in sides):
         a = rng.randint(32, 99)

@@ -1,11 +1,12 @@
-"""game.py - an environment: guess a digit in three turns, and hear after each guess where it lies.
+"""game.py - an environment: guess a digit in three turns, and learn after each guess if it is lower or higher.
 
     python -m notebooks.models.make_tiny --random --task game --out runs/game
     python train.py --model runs/game --task notebooks/environments/game.py:game --steps 200 --lr 1e-3 \
         --num-samples 32
 
-The reward comes at the end, and only the environment knows it. Who hears nothing (`silent`, the control) guesses at
-most 3 of the 10 digits; who halves what is left each time guesses 1 + 2 + 4 = 7. A policy of random weights learns to.
+The reward comes at the end, and only the environment knows it. A policy that gets no replies (`silent`, the control)
+finds at most 3 of the 10 digits. By halving the range each time, a policy finds 1 + 2 + 4 = 7. A policy with random
+initial weights learns to do so.
 """
 
 from verifiers import Task
@@ -14,7 +15,7 @@ TURNS = 3
 
 
 class Game:
-    """It replies "<", the digit is lower, or ">", it is higher; and nothing once the game is over."""
+    """Replies "<" if the digit is lower than the guess, ">" if it is higher, and None once the game is over."""
 
     def __init__(self, problem):
         self.digit = problem["answer"]

@@ -1,29 +1,29 @@
 """compare.py - which of two models is better, and why, from their evaluations.
 
-two models on the same problems:
+compare two models on the same problems:
     python -m notebooks.look.compare eval.jsonl
-judge the completions again, without a model:
+score the completions again, without a model:
     python -m notebooks.look.compare eval.jsonl --regrade boxed --k 1 8
 
-An eval.jsonl is what `python eval.py runs/NAME --out eval.jsonl` writes: the
-completions of the trained model and of the one it came from. If a model was
-evaluated more than once, the last evaluation counts.
+`python eval.py runs/NAME --out eval.jsonl` writes the completions of the
+trained model and of the model that it started from. If a model was evaluated
+more than once, the last evaluation counts.
 
-The columns that eval.py prints, and this file:
+eval.py and this command print these columns:
 
-    n                   problems
+    n                   number of problems
     accuracy, low, high share of right completions; one that was cut off is
                         wrong. low and high: its 95 % interval. Samples of one
                         problem resemble each other, and the interval takes
                         that into account (eval.clustered_interval)
-    length, truncated   mean tokens; share that was cut off
+    length, truncated   mean number of tokens; share that was cut off
     answered            share with an answer to grade
     failed              share on which the verifier failed
-    pass@k              chance that one of k is right (unbiased)
+    pass@k              chance that at least one of k is right (unbiased)
 
 Two models are compared on the same problems. Each completion of the one is
-paired with each of the other. If only one of the two stopped, what was gained
-or lost is *stopping*; else if only one has an answer, it is *format*; else
+paired with each of the other. If only one of the two was cut off, the gain or
+loss is *stopping*; else, if only one has an answer, it is *format*; else
 *mathematics*. The three add up to the difference.
 """
 
@@ -48,14 +48,15 @@ from rlvr import score
 
 
 def read_saved(paths):
-    """What `eval.py --out` wrote -> {model: {decoding: records, sorted, complete}}. What is left out is printed."""
+    """Read files of `eval.py --out` -> {model: {decoding: its records, sorted and complete}}. Prints
+    what it leaves out."""
     found = defaultdict(lambda: defaultdict(list))
     for row in itertools.chain.from_iterable(map(read_rows, paths)):
         if row.keys() >= {"model", "decoding", "index", "sample"}:  # else a header
             place = row["index"], row["sample"]
             evaluations = found[row["model"]][row["decoding"]]
-            # The rows of an evaluation are in order. A header would not tell where it begins: of two that
-            # are written at once, both headers may come first.
+            # An evaluation begins at its first row, because its rows are in order. Its header may be further
+            # up: if two evaluations are written at once, both headers may come first.
             if place == (0, 0) or not evaluations:
                 evaluations.append({})
             evaluations[-1][place] = row
@@ -66,10 +67,10 @@ def read_saved(paths):
 
 
 def complete(title, *evaluations):
-    """Evaluations of one model, each {(problem, sample): record} -> the records of the last one in order, without
-    problems that lack some of their samples."""
+    """Return the records of a model's last evaluation, in order, without problems that lack some of
+    their samples. evaluations: each is {(problem, sample): record}."""
     *earlier, rows = evaluations
-    # If all of an earlier one is there again, as of a baseline, there is nothing to say.
+    # Do not mention an earlier evaluation that the last one repeats, as for a baseline.
     others = [other for other in earlier if not other.items() <= rows.items()]
     if others:
         sizes = ", ".join(str(len({index for index, _ in other})) for other in others)
@@ -87,7 +88,7 @@ def complete(title, *evaluations):
 
 
 def regrade(records, reward):
-    """The same completions under another verifier, or another version of it."""
+    """Score the same completions with another verifier, or another version of it."""
     finished = torch.tensor([not record["truncated"] for record in records])
     texts = [record["completion"] for record in records]
     _, parts = score(SimpleNamespace(finished=finished, num_samples=1), texts, records, reward)
@@ -98,7 +99,7 @@ def regrade(records, reward):
 
 
 def judge_saved(saved, reward):
-    """The command --regrade: judge all of them again, in place; print which verdicts changed."""
+    """Score all records again, in place, and print which results changed (--regrade)."""
     changed = []
     for by_decoding in saved.values():
         for decoding, records in by_decoding.items():
@@ -117,13 +118,13 @@ def by_problem(records, num_samples):
 
 
 def accuracies(records, num_samples):
-    """The share of right completions of each problem."""
+    """Return the share of right completions of each problem."""
     groups = by_problem(records, num_samples)
     return [statistics.fmean(record["accuracy"] for record in group) for group in groups]
 
 
 def print_table(saved, ks):
-    """A line for each decoding below the name of its model, and below that pass@k."""
+    """Print a line for each decoding under the name of its model, followed by pass@k."""
     columns = ["accuracy", "low", "high", "length", "truncated", "answered", "failed"]
     print("decoding      n ", *(f"{title:>7}" for title in columns))
     for label, by_decoding in saved.items():
@@ -139,10 +140,10 @@ def print_table(saved, ks):
 
 
 def paired_interval(changes, z=1.96):
-    """The mean of one change per problem, each from -1 to 1, and its 95 % interval -> (mean, low, high).
+    """Return the mean of one change per problem (-1 to 1) and its 95 % interval: (mean, low, high).
 
-    It is computed as if two more problems had got better by 1 and two worse (plus-four rule, Agresti and
-    Coull 1998): where few problems changed, or none, the plain interval is far too short."""
+    The interval is computed as if two more problems had changed by 1 and two by -1 (plus-four rule,
+    Agresti and Coull 1998). If few problems changed, or none, the plain interval is far too short."""
     mean = statistics.fmean(changes)
     padded = [*changes, 1.0, 1.0, -1.0, -1.0]
     centre = statistics.fmean(padded)
@@ -153,10 +154,12 @@ def paired_interval(changes, z=1.96):
 
 
 def compare(before, after, num_samples=1):
-    """The paired difference of two accuracies -> {"difference", "low", "high", "better", "worse", "p"}.
+    """Compare two accuracies, paired by problem -> {"difference", "low", "high", "better", "worse",
+    "p"}.
 
-    low, high: its 95 % interval. better, worse: how many problems. p: the chance of so uneven a split by
-    luck (two-sided sign test). Example: 5 better, 1 worse -> 2 (1 + 6) / 2^6 = 0.22."""
+    low, high: 95 % interval of the difference. better, worse: numbers of problems. p: the chance of
+    so uneven a split by luck (two-sided sign test). Example: 5 better, 1 worse -> 2 (1 + 6) / 2^6 =
+    0.22."""
     old = accuracies(before, num_samples)
     new = accuracies(after, num_samples)
     changes = [b - a for a, b in zip(old, new, strict=True)]
@@ -172,7 +175,7 @@ PARTS = ("stopping", "format", "mathematics")
 
 
 def kind_of_change(old, new):
-    """Why a completion of one model is right and one of the other is not."""
+    """Return why one model's completion is right and the other's is not."""
     if old["truncated"] != new["truncated"]:
         return "stopping"  # one of them was cut off
     if old["answered"] != new["answered"]:
@@ -181,11 +184,12 @@ def kind_of_change(old, new):
 
 
 def decompose(before, after, num_samples=1):
-    """Where the difference of two accuracies comes from -> {part: (mean, low, high)}. The means add up.
+    """Return where the difference of two accuracies comes from: {part: (mean, low, high)}. The means add
+    up.
 
-    Each completion of a problem before is paired with each after. Example, 5 problems, before -> after:
-    cut off -> right, no answer -> right, no answer -> wrong, wrong -> right, right -> cut off. The gain
-    of 2/5 is stopping 0, format 1/5 and mathematics 1/5."""
+    Each completion of a problem before is paired with each after. Example, 5 problems, before ->
+    after: cut off -> right, no answer -> right, no answer -> wrong, wrong -> right, right -> cut off.
+    The gain of 2/5 is stopping 0, format 1/5 and mathematics 1/5."""
     old_groups = by_problem(before, num_samples)
     new_groups = by_problem(after, num_samples)
     changes = {part: [] for part in PARTS}
@@ -199,7 +203,8 @@ def decompose(before, after, num_samples=1):
 
 
 def print_comparison(decoding, before, after, name):
-    """What the second model gained over the first, how surely, and where it comes from."""
+    """Print how much `after` gained over `before`, how certain that is, and where the gain comes
+    from."""
     num_samples = after[-1]["sample"] + 1
     c = compare(before, after, num_samples)
     say(
@@ -212,7 +217,7 @@ def print_comparison(decoding, before, after, name):
 
 
 def print_comparisons(results):
-    """The first model against every other, in each decoding that both have."""
+    """Compare the first model with every other, in each decoding that both have."""
     first, *others = results
     for other in others:
         for decoding in [name for name in results[first] if name in results[other]]:
@@ -227,9 +232,9 @@ def print_comparisons(results):
 def main(argv=None):
     parser = parser_of(__doc__)
     add = parser.add_argument
-    add("files", nargs="+", help="what eval.py --out has written")
-    add("--regrade", metavar="REWARD", help="judge the completions again, by this reward")
-    add("--k", type=int, nargs="*", default=[], help="of pass@k")
+    add("files", nargs="+", help="files that eval.py --out has written")
+    add("--regrade", metavar="REWARD", help="score the completions again with this reward")
+    add("--k", type=int, nargs="*", default=[], help="values of k for pass@k")
     args = parser.parse_args(argv)
     saved = read_saved(args.files)
     if len(saved) < (1 if args.regrade else 2):

@@ -1,12 +1,12 @@
-"""filter.py - a task file of the problems that a model sometimes solves.
+"""filter.py - makes a task file of the problems that a model sometimes solves.
 
     python eval.py MODEL --task mine.jsonl --train --problems 2000 \\
         --num-samples 8 --out solved.jsonl
     python -m notebooks.look.filter solved.jsonl --from 0.1 --to 0.9 \\
         --out mid.jsonl
 
-A problem that is never solved, or always, gives no gradient. The file has the
-training problems whose share of right completions (sampled, not greedy) is
+A problem that is never or always solved gives no gradient. The new file has
+the training problems whose share of right completions (sampled, not greedy) is
 from --from to --to, and all held-out problems of the task. The command that
 trains on it is printed: add the sampling settings that you evaluated with.
 """
@@ -25,8 +25,8 @@ from notebooks.command import new_path, parser_of, run_command, say
 
 
 def read_training(path, model=None):
-    """-> the header of a model, and {index: its records} of the training problems. Of several evaluations of the model
-    the last one counts."""
+    """Return (the header of a model, {index: its records}) for the training problems. If the model was evaluated
+    more than once, the last evaluation counts."""
     headers = {}
     latest = {}
     records = {}
@@ -51,7 +51,7 @@ def read_training(path, model=None):
 
 
 def task_of(header, groups):
-    """The task of the evaluation. Raises DataError if it has changed, or cannot be a file."""
+    """Return the task of the evaluation. Raises DataError if it has changed since, or cannot be a file."""
     spec = header["task"]
     task = verifiers.get_task(spec, header["prompt"], header["stop"], header["reward"])
     if task.turns:
@@ -64,7 +64,8 @@ def task_of(header, groups):
 
 
 def flags_for(task, header, rows):
-    """The flags of train.py that give the problems of a file this task's prompt and reward -> (flags, remark)."""
+    """Return (flags, remark): the flags of train.py that give the problems of a file this task's prompt and
+    reward."""
     programs = all(isinstance(row.get("tests"), list) for row in rows)
     own = verifiers.code_reward if programs else verifiers.boxed_reward
     flags = []
@@ -90,22 +91,22 @@ def flags_for(task, header, rows):
 def main(argv=None):
     parser = parser_of(__doc__)
     add = parser.add_argument
-    add("file", help="what eval.py --train --out has written")
+    add("file", help="a file that eval.py --train --out has written")
     add(
         "--from",
         dest="low",
         type=float,
         default=0.1,
-        help="lowest share that is right (default: 0.1)",
+        help="lowest share of right completions (default: 0.1)",
     )
     add(
         "--to",
         dest="high",
         type=float,
         default=0.9,
-        help="highest share that is right (default: 0.9)",
+        help="highest share of right completions (default: 0.9)",
     )
-    add("--model", help="one of several models in the file")
+    add("--model", help="which model, if the file has several")
     add("--out", required=True, help="a new .jsonl file")
     args = parser.parse_args(argv)
     if not 0 <= args.low <= args.high <= 1:

@@ -1,24 +1,25 @@
-"""gpu_day.py - what the pages say of GPUs, tested on one card in eight minutes.
+"""gpu_day.py - tests what the pages say about GPUs: eight minutes on one card.
 
-on a machine with a CUDA GPU (no network is needed); the dry run, on a CPU too;
-some parts only, even if they have ended:
+on a machine with a CUDA GPU (no network is needed):
     python -m notebooks.look.gpu_day
+a dry run with a small model, also on a CPU:
     python -m notebooks.look.gpu_day --small
+some parts only, even if they are done:
     python -m notebooks.look.gpu_day --parts memory ranks
 
 Each row, PART | CLAIM | EXPECTED | FOUND, is printed and written to
-runs/gpu_day/found.json (--small: small.json) as soon as it is found, and what
-train.py prints goes into a .txt beside that. REFUTED marks what does not hold.
-A check that fails, a part that dies, and one that is not done in time are
-rows, too. The whole table comes last, whatever has happened. The same command
-goes on with the parts that have not ended; of another commit, it begins anew.
-MEASURED.md says how the table comes to the pages.
+runs/gpu_day/found.json (--small: small.json) as soon as it is known. What
+train.py prints goes into a .txt beside that file. REFUTED marks a claim that
+fails. A check that raises an error, a part that crashes and a part that runs
+out of time are rows, too. The whole table comes last, whatever happens. Run
+the same command again to continue with the parts that are not done; at another
+commit it starts over. MEASURED.md shows how to put the table into the pages.
 
 The models are random weights in the shape of Qwen3-0.6B, made on the device;
 the tiny model; and SmolLM2, if the folder smollm2 is there. The most valuable
-parts come first. Each runs in a fork of this process, so that nothing is
-imported twice, and a part that crashes takes no other with it. This process
-itself must not touch the GPU: its forks could not use it then.
+parts come first. Each part runs in a fork of this process, so nothing is
+imported twice, and if a part crashes, the others still run. This process must
+not touch the GPU itself: its forks could not use it then.
 """
 
 import contextlib
@@ -39,7 +40,7 @@ from unittest import mock
 os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # looking for a GPU does not touch it
 
 import torch
-import torch._dynamo  # AdamW imports it at its first step: here once for all forks
+import torch._dynamo  # AdamW's first step needs it: import it once for all forks
 from safetensors.torch import load_file
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -58,28 +59,28 @@ from rlvr import row_uniforms, sample, token_logprobs
 
 COMMAND = "python -m notebooks.look.gpu_day"
 FORK = multiprocessing.get_context("fork")
-WORK = ROOT / "runs" / "gpu_day"  # its runs
-TOGETHER = "--model, or --fsdp"  # the flag that train.py names where no other helps
+WORK = ROOT / "runs" / "gpu_day"  # folder of its runs
+TOGETHER = "--model, or --fsdp"  # what train.py suggests if no other flag helps
 COLUMNS = ["part", "claim", "expected", "found"]
-ENDED = "it took"  # the claim of the last row of a part that has ended
-LONGEST = 150  # seconds of a part: should one hang, the others still have time
+ENDED = "it took"  # the claim in the last row of a part that is done
+LONGEST = 150  # seconds for one part: if it hangs, the others still have time
 
 
 @dataclass
 class Day:
-    """What every check gets."""
+    """The options that every check gets."""
 
     small: bool
     device: str
-    out: Path  # the result
+    out: Path  # file of the result
 
 
 # ---- 1. What checks share --------------------------------------------------------------------------
-# A check yields rows: claim, expected, found, and whether it holds, if anything is claimed.
+# A check yields rows: claim, expected, found and, if it claims something, whether that is true.
 
 
 def random_policy(day):
-    """-> a model of random weights on the device, and a tokenizer with a character for each token."""
+    """Return a model with random weights on the device, and a tokenizer with a character for each token."""
     model = random_model("tiny" if day.small else "0.6B", day.device)
     tokens = 60 if day.small else 151669
     model.config.num_tokens = tokens
@@ -91,7 +92,7 @@ def prompts_of(rows, tokens):
 
 
 def trained(day, name, *flags):
-    """A run of train.py, begun anew unless it is to resume -> the rows of its log, by step."""
+    """Run train.py, from the start unless --resume is given -> the rows of its log, by step."""
     if "--resume" not in flags:
         shutil.rmtree(WORK / name, ignore_errors=True)
     words = ["--runs", WORK, "--name", name, "--device", day.device, *flags]
@@ -103,15 +104,15 @@ def trained(day, name, *flags):
 
 
 def debt(completion, problem):
-    """A coin decides between 0 and -1: random weights never stop, and what is cut off is paid at most 0."""
+    """Return 0 or -1, by a coin. Random weights never stop, and a completion that is cut off earns at most 0."""
     reward, parts = coin(completion, problem)
     return reward - 1, parts
 
 
 def trained_at_random(day, name, *flags):
-    """The same with random weights, on problems of 128 tokens that are paid by a coin. There is no preflight, evaluation
-    or checkpoint: nobody would look at them."""
-    folder = WORK / "random"  # of a model whose weights are in no file
+    """Like trained, with random weights, on problems of 128 tokens that a coin rewards. There is no preflight,
+    evaluation or checkpoint, because nobody would look at them."""
+    folder = WORK / "random"  # its model has no file of weights
     folder.mkdir(exist_ok=True)
     texts = ["".join(chr(0x20000 + i) for i in ids) for ids in prompts_of(256, 128).tolist()]
     lines = [json.dumps({"problem": text, "answer": "1"}) for text in texts]
@@ -131,7 +132,7 @@ def trained_at_random(day, name, *flags):
 
 
 def card_name():
-    """The name in CARDS, or the card's own."""
+    """Return the card's name in CARDS, or its own name if it is not there."""
     name = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
     return next((known for known in CARDS if f" {known} " in f" {name} ".replace("-", " ")), name)
 
@@ -163,7 +164,7 @@ def recorded(day):
 
 
 def whole_steps(day):
-    """Three by the default flags."""
+    """Make three steps with the default flags."""
     log = trained_at_random(day, "steps", "--steps", 3)
     least = {row[0]: row[1:] for row in keep.load("counted")["rows"]}
     least = least.get(card_name(), ["?"] * 5)
@@ -182,7 +183,7 @@ def whole_steps(day):
 
 
 def mismatch(day):
-    """Log-probs as sampled, and as an update recomputes them."""
+    """Compare log-probs as sampled with those that an update computes."""
     model, _ = random_policy(day)
     prompts = prompts_of(4, 40).tolist()
     uniforms = row_uniforms(range(16), 16 if day.small else 128, 0)
@@ -215,7 +216,7 @@ def same_logits(day):
 
 
 def in_turn(day):
-    """rlvr.sample and transformers.generate, by turns."""
+    """Time rlvr.sample and transformers.generate, by turns."""
     flags = "--rows 16 --repeats 1" if day.small else "--shape 0.6B --rows 64"
     with contextlib.redirect_stdout(None):
         ratio = bench_sampling.main(flags.split())["ratios"]["transformers"]
@@ -235,8 +236,9 @@ def main_command(day):
 
 
 def equal_runs(day):
-    """Two equal runs; then the second loses its last three steps, and is resumed. The step after the checkpoint has the
-    same weights and random numbers as before, so on a GPU, too, nearly all of its tokens are the same."""
+    """Make two equal runs. The second then loses its last three steps and is resumed. The step after the
+    checkpoint has the same weights and random numbers as before, so even on a GPU nearly all of its tokens are the
+    same."""
     flags = "--model notebooks/tiny --steps 6 --save-every 3 --eval-problems 4".split()
     trained(day, "once", *flags)
     before = trained(day, "twice", *flags)[4]["entropy"]
@@ -252,12 +254,13 @@ def equal_runs(day):
 def distance(day):
     one, other = (load_file(WORK / name / "final/model.safetensors") for name in ("once", "twice"))
     most = max((one[name] - other[name]).abs().max().item() for name in one)
-    holds = most == 0 or day.device == "cuda"  # where sums may come in any order
+    holds = most == 0 or day.device == "cuda"  # where sums are added in any order
     return "equal on a CPU", f"{most:.1e} apart", holds
 
 
 def sharded(day):
-    """As torchrun starts a single process. (--fsdp on several is for tests/test_ranks.py.)"""
+    """Train with --fsdp on a single process, started as by torchrun. (tests/test_ranks.py tests several
+    processes.)"""
     process = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
     process |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29613"}
     process |= {"NCCL_SOCKET_IFNAME": "lo", "GLOO_SOCKET_IFNAME": "lo"}
@@ -279,7 +282,7 @@ def smollm2(day):
 
 
 def update_of_8(day):
-    """8 completions of 1,024 tokens."""
+    """Update on 8 completions of 1,024 tokens."""
     size = {"shape": "0.6B", "rows": 8, "batch": 8, "tokens": 1024}
     if day.small:
         size = {"shape": "tiny", "rows": 2, "batch": 2, "tokens": 16}
@@ -291,7 +294,7 @@ def update_of_8(day):
 
 
 def out_of_memory(day):
-    """While loading, sampling, updating: train.py names the flag that helps."""
+    """Run out of memory while loading, sampling and updating: train.py must name the flag that helps."""
     total = torch.cuda.get_device_properties(0).total_memory
     places = {
         TOGETHER: (2.0, 512),
@@ -300,7 +303,7 @@ def out_of_memory(day):
     }
     for flag, (gb, tokens) in places.items():
         tokens = 16 if day.small else tokens
-        gc.collect()  # of the checks and runs before
+        gc.collect()  # free what earlier checks and runs left
         torch.cuda.empty_cache()
         torch.cuda.set_per_process_memory_fraction(gb * 1e9 / total)
         found = "it fits"
@@ -315,7 +318,7 @@ def out_of_memory(day):
 
 # ---- 7. The day ------------------------------------------------------------------------------------
 
-PARTS = {  # by value: the minutes may be over before the last
+PARTS = {  # the most valuable first, as time may run out
     "facts": [card, attention, waits, recorded],
     "step": [whole_steps, mismatch],
     "transformers": [same_logits, in_turn],
@@ -328,7 +331,7 @@ GPU_ONLY = [attention, waits, recorded, out_of_memory]
 
 
 def begin(day):
-    """The file goes on, if it is of the same commit."""
+    """Continue the file if it is of the same commit, else start a new one."""
     origin = keep.origin(COMMAND)
     if day.out.exists() and "columns" not in read(day):
         raise DataError(f"{day.out} is no result of this command: give another --out")
@@ -342,14 +345,14 @@ def read(day):
 
 
 def write(day, part, rows):
-    """The rows of a part in place of those that it had. Its last is its seconds, once it has ended."""
+    """Replace the rows of a part. Once the part is done, its last row has its time in seconds."""
     result = read(day)
     others = [row for row in result["rows"] if row[0] != part]
     keep.write_json(day.out, {**result, "rows": [*others, *([part, *row] for row in rows)]})
 
 
 def rows_of(day, check):
-    """The rows of a check as they are found; an error is a row, too."""
+    """Yield the rows of a check as they are found. An error is a row, too."""
     if day.device == "cpu" and check in GPU_ONLY:
         yield [check.__name__, "", "not on a CPU"]
         return
@@ -375,7 +378,7 @@ def run_part(day, part):
 
 
 def in_a_process(seconds, work, *given):
-    """Run work(*given) in a fork -> what was wrong, or "" if it ended well within these seconds."""
+    """Run work(*given) in a fork. Returns what went wrong, or "" if it ended well within this time."""
     process = FORK.Process(target=work, args=given)
     process.start()
     try:
@@ -385,7 +388,7 @@ def in_a_process(seconds, work, *given):
         return f"exit code {process.exitcode}" if process.exitcode else ""
     finally:
         process.kill()
-        process.join(20)  # the driver may keep it for longer
+        process.join(20)  # the driver may delay its end
 
 
 def find_gpu():
@@ -394,10 +397,10 @@ def find_gpu():
 
 def main(argv=None):
     parser = parser_of(__doc__)
-    parser.add_argument("--small", action="store_true", help="a small model: the dry run")
-    parser.add_argument("--minutes", type=float, default=8, help="no part goes on after them")
+    parser.add_argument("--small", action="store_true", help="a dry run with a small model")
+    parser.add_argument("--minutes", type=float, default=8, help="time for all parts (default: 8)")
     parser.add_argument("--parts", nargs="+", choices=PARTS, metavar="PART", help=", ".join(PARTS))
-    parser.add_argument("--out", type=Path, help="the result (default: see above)")
+    parser.add_argument("--out", type=Path, help="file of the result (default: see above)")
     args = parser.parse_args(argv)
     end = time.monotonic() + 60 * args.minutes
     out = args.out or WORK / ("small.json" if args.small else "found.json")

@@ -1,17 +1,17 @@
-"""keep.py - the results that pages show: what a command printed, and its origin.
+"""keep.py - stores results with their origin, and puts them into the pages.
 
 run the commands of the result "ranks" again:
     python -m notebooks.look.keep ranks
-a new result, or another command for it:
+add a result, or give it another command:
     python -m notebooks.look.keep ranks -- COMMAND ..
-only put the results' numbers into the pages:
+only put the stored numbers into the pages:
     python -m notebooks.look.keep
 
-The output of a command ends with a JSON object: "columns" and "rows" are its
-table (rows of several commands stand below each other), "sentences" are for
-the text of a page, "seeds" may be there. It is kept with commands, day, commit
-and machine in results/tables.json. A page quotes it by a link, which may begin
-as [?](..). This link has its table above it:
+The output of a command must end with a JSON object. Its "columns" and "rows"
+are a table (the rows of several commands are joined), its "sentences" are for
+the text of a page, and "seeds" is optional. The result is stored with
+commands, day, commit and machine in results/tables.json. A page quotes it by a
+link; write a new one as [?](..). This link has its table above it:
 
     | .. |
 
@@ -19,7 +19,7 @@ as [?](..). This link has its table above it:
 
 and this one is the sentence "sampled" of the result "sums":
 
-    accuracy rises [from .213 to .782](results/tables.json#sums.sampled)
+    accuracy rises [from 0.213 to 0.782](results/tables.json#sums.sampled)
 """
 
 import datetime
@@ -44,7 +44,8 @@ PAGES = [ROOT / "README.md", ROOT / "notebooks" / "MEASURED.md"]
 
 
 def as_text(value):
-    """JSON with a line for each record of a list, and for each field of what holds lists or objects."""
+    """Return JSON with one line for each record of a list, and for each field of an object that
+    has lists or objects in it."""
     if isinstance(value, dict) and any(isinstance(item, (dict, list)) for item in value.values()):
         fields = [f"{json.dumps(key)}: {as_text(item)}" for key, item in value.items()]
         return "{\n" + ",\n".join(fields) + "\n}"
@@ -55,7 +56,7 @@ def as_text(value):
 
 
 def write_json(path, result):
-    partial = path.with_suffix(".partial")  # whoever is stopped leaves the old file or the new one
+    partial = path.with_suffix(".partial")  # if stopped here, the old file is still whole
     partial.write_text(as_text(result) + "\n", encoding="utf-8")
     partial.replace(path)
 
@@ -65,7 +66,7 @@ def tables():
 
 
 def load(name):
-    """A result of tables.json, or of a file of its own."""
+    """Return a result of tables.json, or of its own file."""
     own = RESULTS / f"{name}.json"
     return json.loads(own.read_text(encoding="utf-8")) if own.exists() else tables()[name]
 
@@ -74,7 +75,7 @@ def load(name):
 
 
 def origin(*commands):
-    """The commit is "" where there is no git."""
+    """Return commands, date, commit and machine. The commit is "" if there is no git."""
     known = Path("/proc/cpuinfo")
     named = re.search(r"model name\s*: (.*)", known.read_text()) if known.exists() else None
     return {
@@ -86,7 +87,7 @@ def origin(*commands):
 
 
 def output_of(command):
-    """The JSON object that the output of a command ends with."""
+    """Return the JSON object at the end of a command's output."""
     print(f"$ {command}", flush=True)
     done = subprocess.run(command, shell=True, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     print(done.stdout)
@@ -97,7 +98,8 @@ def output_of(command):
 
 
 def measure(commands):
-    """Run them -> their result. What an output says of its own origin counts, as gpu_day.py's does."""
+    """Run the commands and return their result. An output may give its own origin, as
+    gpu_day.py's does."""
     outputs = [output_of(command) for command in commands]
     result = origin(*commands)
     result |= {key: outputs[0][key] for key in result if outputs[0].get(key)}
@@ -112,7 +114,7 @@ def measure(commands):
 
 # ---- 3. Pages --------------------------------------------------------------------------------------
 
-INNER = r"(?:[^\[\]]|\[[^\[\]]*\])+"  # the text of a link, which may hold [0.1 - 0.2]
+INNER = r"(?:[^\[\]]|\[[^\[\]]*\])+"  # the text of a link, which may contain [0.1 - 0.2]
 LINK = re.compile(
     rf"(?P<table>(?:(?:^\|.*\n)+\n)?)\[(?P<text>{INNER})\]"
     r"\((?P<path>(?:notebooks/)?results/tables\.json#(?P<name>\w+)(?:\.(?P<sentence>\w+))?)\)",
@@ -128,7 +130,7 @@ def source(result):
 
 
 def quoted(link):
-    """What belongs in place of a link, and of the table before it."""
+    """Return what replaces a link and the table before it."""
     result = load(link["name"])
     if link["sentence"]:
         said = result["sentences"][link["sentence"]]
@@ -140,10 +142,8 @@ def quoted(link):
 
 def main(argv=None):
     parser = parser_of(__doc__)
-    parser.add_argument("name", nargs="?", help="of a result")
-    parser.add_argument(
-        "command", nargs="*", help="behind --; with | or ; or -- as one quoted word"
-    )
+    parser.add_argument("name", nargs="?", help="name of a result")
+    parser.add_argument("command", nargs="*", help="after --; quote it if it has | or ; or --")
     args = parser.parse_args(argv)
     if args.name:
         if not args.command and args.name not in tables():

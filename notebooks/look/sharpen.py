@@ -1,25 +1,25 @@
-"""sharpen.py - what does a sharpened base reach, untrained?
+"""sharpen.py - how accurate is a base that is sharpened, but not trained?
 
     python -m notebooks.look.sharpen runs/NAME
     python -m notebooks.look.sharpen notebooks/tiny --task arithmetic
 
-RL makes likely completions likelier. So does sampling from p^alpha, the base's
-distribution to a power, which needs neither training nor a verifier (arXiv
-2510.14901, 2601.21590). A gain that this reaches, too, does not show that the
-verifier has taught anything. A run's base is sampled with the run's flags and
-settings, and the model that it trained beside it.
+RL makes likely completions likelier. So does sampling from p^alpha, a power of
+the base's distribution, which needs neither training nor a verifier (arXiv
+2510.14901, 2601.21590). If this reaches the same accuracy as RL, the gain does
+not show that the verifier has taught anything. A run's base is sampled with
+the run's flags and settings, and so is the model that it trained.
 
-    accuracy       of p^alpha: N completions of a problem are sampled from p,
-                   and one is handed in, by chance in proportion to
-                   p^(alpha - 1), p being that of the whole completion. In
-                   brackets its 95 % interval over the problems
-    effective      the effective sample size: how many of the N share that
+    accuracy       under p^alpha: N completions of a problem are sampled from
+                   p, and one of them is chosen with a probability
+                   proportional to p^(alpha - 1), where p belongs to the whole
+                   completion. In brackets: the 95 % interval over problems
+    effective      the effective sample size: how many of the N have a real
                    chance. Near 1, one sample decides
     temperature    accuracy at temperature 1 / alpha, which sharpens each
                    token by itself
 
-It cannot show a likely completion that none of the N is. Where completions
-are long, that matters, and the papers' own samplers do better.
+This misses a likely completion that is not among the N. With long completions
+that matters, and the papers' own samplers do better.
 """
 
 import math
@@ -41,13 +41,13 @@ from rlvr import GRPO, limit_sampling, roll_out
 class Flags(TaskFlags):
     """Sharpening"""
 
-    baseline: str = option(None, "the model to sharpen (default: the one that a run started from)")
-    problems: int = option(100, "how many held-out problems")
+    baseline: str = option(None, "the model to sharpen (default: the base of the run)")
+    problems: int = option(100, "number of held-out problems")
     alpha: tuple = option((1.0, 1.5, 2.0, 4.0, 8.0, 50.0), "powers of p", type=float)
 
 
 def load_model(name, args, method, task):
-    """-> (method, model, tokenizer, task, held-out problems)"""
+    """Return (method, model, tokenizer, task, held-out problems)."""
     device, dtype = pick_device(args.device)
     model, tokenizer = load(name, device, dtype, args.template)
     limit_sampling(method, model, dtype)
@@ -57,7 +57,7 @@ def load_model(name, args, method, task):
 
 
 def sample_base(loaded, num_samples, temperature=1.0):
-    """-> log-probs of whole completions (P, N), and whether they are right (P, N)"""
+    """Return log-probs of whole completions (P, N), and whether they are right (P, N)."""
     batch = roll_out(*loaded, num_samples, temperature)
     logps = (batch.rollouts.logp * batch.rollouts.mask).sum(1)
     right = batch.accuracy.double().cpu()
@@ -65,7 +65,8 @@ def sample_base(loaded, num_samples, temperature=1.0):
 
 
 def sharpen(logps, right, alpha):
-    """(P, N) each, of samples from p -> accuracies of p^alpha (P,), effective samples (P,)"""
+    """From samples of p, (P, N) each, return accuracies of p^alpha (P,) and effective sample
+    sizes (P,)."""
     chances = ((alpha - 1) * logps).softmax(1)
     return (chances * right).sum(1), 1 / chances.square().sum(1)
 

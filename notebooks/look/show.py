@@ -1,12 +1,12 @@
-"""show.py - what a run has sampled, and what its log says.
+"""show.py - prints completions of a run, and what its log reveals.
 
 a group of completions, with rewards and advantages:
     python -m notebooks.look.show runs/NAME --step 30
 the completions with the highest rewards, to find hacks:
     python -m notebooks.look.show runs/NAME --best-first
-did reward and accuracy part?
+does the reward rise while accuracy falls?
     python -m notebooks.look.show runs/NAME --canary
-how much of a step the verifiers took:
+how much of the time do the verifiers take?
     python -m notebooks.look.show runs/NAME --tax
 """
 
@@ -31,8 +31,8 @@ from verifiers import extract_boxed_answer
 
 
 def show(run, step=None, groups=1, best_first=False):
-    """Print completions of a training step (default: the last) as they were trained on: whole groups,
-    first those with unequal rewards; with best_first as many completions by falling reward."""
+    """Print completions of a training step (default: the last) as they were trained on: whole groups, mixed ones
+    first. With best_first, print as many completions by falling reward."""
     name = "step_*" if step is None else f"step_{step:06d}"
     check_run(run)
     files = sorted(Path(run, "samples").glob(f"{name}.jsonl.gz"))
@@ -41,7 +41,7 @@ def show(run, step=None, groups=1, best_first=False):
         raise DataError(f"{run}/samples has {why}: give a step that the run has made")
     config = json.loads(Path(run, "config.json").read_text(encoding="utf-8"))
     G = config["settings"]["num_samples"]
-    rows = samples_of(files[-1])  # a stream: only what is shown is kept in memory
+    rows = samples_of(files[-1])  # a stream: only completions to show stay in memory
     if best_first:
         best = heapq.nlargest(groups * G, rows, key=lambda row: row["reward"])
         chosen = [[row] for row in best]
@@ -62,13 +62,14 @@ def is_mixed(group):
 
 
 def print_text(title, text):
-    """A text below its title, with a mark at the beginning of each line."""
+    """Print a text below its title, with a mark at the beginning of each line."""
     print(f"  {title}")
     print(textwrap.indent(text, "  | ", lambda line: True))
 
 
 def print_completion(row):
-    """How likely a token was is the geometric mean: near 100 % nothing is explored any more."""
+    """Print a completion with its scores. How likely a token was is a geometric mean: near 100 %, the policy no
+    longer explores."""
     boxed = extract_boxed_answer(row["completion"])
     parts = [] if boxed is None else [f"boxed {boxed}"]
     parts += [f"{name} {value:.6g}" for name, value in parts_of(row).items()]
@@ -84,8 +85,8 @@ def print_completion(row):
 
 
 def turns_of(row):
-    """The completion -> [("policy" or "environment", what it said)]. If it was cut off, or the environment failed, the
-    last words are in no turn: they are the rest of the completion."""
+    """Split a completion into turns: [("policy" or "environment", what it said)]. If it was cut off, or the
+    environment failed, its last words are in no turn: they are the rest of the completion."""
     said = []
     rest = row["completion"]
     reply = ""
@@ -93,15 +94,15 @@ def turns_of(row):
         said.append(("policy", own))
         if reply is not None:
             said.append(("environment", str(reply)))
-        # subtle: special tokens may stand in a turn alone. If so, it is not found, and words are shown twice.
+        # subtle: a turn may have special tokens that the completion lacks. Then its words are shown twice.
         if own in rest:
             rest = rest[rest.index(own) + len(own) :]
     return said if reply is None or said and not rest else [*said, ("policy", rest)]
 
 
 def parts_of(row):
-    """The parts of the reward of a completion in samples/. A number of the data, such as a level, is among them, and
-    may be an integer that no float can hold."""
+    """Return the parts of a completion's reward, from samples/. They include numbers of the data, such as a level,
+    which may be integers too large for a float."""
     return {
         name: Decimal(value) if abs(value) > 1e300 else value
         for name, value in row.items()
@@ -110,7 +111,7 @@ def parts_of(row):
 
 
 def samples_of(path):
-    """The completions of a step, one by one. Raises DataError where the file is damaged."""
+    """Yield the completions of a step one by one. Raises DataError if the file is damaged."""
     try:
         with gzip.open(path, "rt", encoding="utf-8") as lines:
             yield from map(json.loads, lines)
@@ -119,10 +120,11 @@ def samples_of(path):
 
 
 def canary(rows):
-    """Has what is rewarded come apart from what is wanted? -> a warning or None; rows: of metrics.jsonl so far.
+    """Return a warning if the reward has come apart from held-out accuracy, else None. rows: metrics.jsonl so far.
 
-    The mean training reward since the last evaluation is compared with that of the best evaluation: if it is no
-    lower but the held-out accuracy is, and the intervals do not touch, something else is being paid for.
+    Each evaluation is paired with the mean training reward since the one before. The last is compared with the best
+    earlier one: if its reward is no lower, but its accuracy is, and the intervals do not overlap, something else
+    earns the reward.
     """
     points = []
     rewards = []
@@ -131,7 +133,7 @@ def canary(rows):
         if "eval_accuracy" in row:
             points.append((statistics.fmean(rewards), row))
             rewards = []
-    if not points:  # of a log whose beginning was lost
+    if not points:  # the log has lost its beginning
         return None
     (now, last), earlier = points[-1], points[:-1] or points
     then, best = max(earlier, key=lambda point: point[1]["eval_sampled_accuracy"])
@@ -145,20 +147,20 @@ def canary(rows):
 
 
 def first_warning(run):
-    """What --canary prints: what it would have said first."""
+    """Return the first warning of `canary` as the log grew (--canary)."""
     rows = log_of(run)
     warnings = (canary(rows[: i + 1]) for i in range(len(rows)))
     return next(filter(None, warnings), "no warning")
 
 
 def tax(run):
-    """What --tax prints: the verifier tax (chapter 000), the share of the training steps in which the run waited for
-    its verifiers; and of the rest, the share of sampling and of the update."""
+    """Return the verifier tax (chapter 000): the share of the time of all training steps that the run waited for
+    its verifiers. Also returns the shares of sampling and of the update (--tax)."""
     rows = [row for row in log_of(run) if "verify_seconds" in row]
     if not rows:
         raise DataError(f"{run}/metrics.jsonl has no step with verify_seconds: train one, or anew")
     verify = sum(row["verify_seconds"] for row in rows)
-    sample = sum(row["sample_seconds"] for row in rows) - verify  # which holds it
+    sample = sum(row["sample_seconds"] for row in rows) - verify  # it includes verify_seconds
     update = sum(row["update_seconds"] for row in rows)
     whole = verify + sample + update
     slowest = max(rows, key=lambda row: row["verify_seconds"])
@@ -172,12 +174,12 @@ def tax(run):
 def main(argv=None):
     parser = parser_of(__doc__)
     add = parser.add_argument
-    add("run", help="its folder")
-    add("--step", type=int, help="(default: the last)")
-    add("--groups", type=int, default=1, help="how many")
-    add("--best-first", action="store_true", help="the highest rewards instead of groups")
-    add("--canary", action="store_true", help="the first warning")
-    add("--tax", action="store_true", help="the verifiers' share of the time")
+    add("run", help="the folder of a run")
+    add("--step", type=int, help="training step (default: the last)")
+    add("--groups", type=int, default=1, help="number of groups (default: 1)")
+    add("--best-first", action="store_true", help="highest rewards first, not by groups")
+    add("--canary", action="store_true", help="print the first warning, if there is one")
+    add("--tax", action="store_true", help="print the verifiers' share of the time")
     args = parser.parse_args(argv)
     if args.canary:
         say(first_warning(args.run))

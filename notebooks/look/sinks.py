@@ -1,10 +1,10 @@
-"""sinks.py - a run's log in TensorBoard or Weights & Biases.
+"""sinks.py - sends a run's log to TensorBoard or Weights & Biases.
 
     python -m notebooks.look.sinks tensorboard runs/NAME
     python -m notebooks.look.sinks wandb runs/NAME --follow
 
-Every row of the log is sent; with --follow also those to come, until the last
-step or Ctrl-C.
+It sends every row of the log. With --follow it also sends new rows, until the
+last step or Ctrl-C.
 """
 
 import importlib
@@ -32,7 +32,7 @@ def numbers(row):
 
 
 def tensorboard(run):
-    """-> a function of one row of the log."""
+    """Return a function that sends one row of the log."""
     writer = package("tensorboard", "torch.utils.tensorboard").SummaryWriter(run / "tensorboard")
     return lambda row: (
         [writer.add_scalar(*item, row["step"]) for item in numbers(row).items()] and writer.flush()
@@ -53,7 +53,7 @@ def main(argv=None):
     parser = parser_of(__doc__)
     parser.add_argument("sink", choices=SINKS)
     parser.add_argument("run", type=Path, help="the folder of a run")
-    parser.add_argument("--follow", action="store_true", help="go on while the run does")
+    parser.add_argument("--follow", action="store_true", help="continue while the run does")
     args = parser.parse_args(argv)
     check_run(args.run)
     send = SINKS[args.sink](args.run)

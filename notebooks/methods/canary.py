@@ -1,15 +1,17 @@
-"""canary.py - GRPO with problems that are never trained on, judged by the strictest verifier.
+"""canary.py - GRPO that also scores problems it never trains on, by exact string match.
 
-Source:  chapter "Reward Design for Reasoning", the eval-vs-train reward gap: the reward rises,
-         and what it stands for does not.
-Formula: warn when the reward of the step is no lower than at an earlier evaluation, but the share of
-         right canaries is, and the two 95 % intervals do not touch.
-Changes: at each evaluation the log has a column canary; a warning is printed, the run goes on.
+Source:  chapter "Reward Design for Reasoning", the eval-vs-train reward gap: the reward rises, but
+         the ability that it should measure does not.
+Formula: warn if the step's reward is at least that of an earlier evaluation, but the share of right
+         canaries is lower, and the two 95 % intervals do not overlap.
+Changes: each evaluation adds a column canary to the log. A warning is printed, and the run
+         continues.
          python train.py --method notebooks/methods/canary.py --canary FILE --canary-prompt {problem}
-         With another method: class Mine(Canary, DAPO) in a file of your own.
-         Departure: in the chapter the canary is judged by the reward's own verifier. A hole in it
-         is then paid in both, and the alarm stays silent (notebook 6, the experiment canary).
-Missing: on several processes each samples all canaries; not with --fsdp.
+         To combine it with another method, write class Mine(Canary, DAPO) in a file of your own.
+         Departure: in the chapter, the reward's own verifier scores the canaries. A hole in that
+         verifier then raises both numbers, and the alarm stays silent.
+Missing: sharing the work: with several processes, each samples all canaries. --fsdp is not
+         supported.
 """
 
 from dataclasses import dataclass
@@ -21,7 +23,7 @@ from verifiers import BOXED, Task, extract_boxed_answer
 
 
 def strictest(completion, problem):
-    """1 if there is one box, and it holds the answer letter by letter."""
+    """Return 1 if there is exactly one box and its content equals the answer letter by letter."""
     box = extract_boxed_answer(completion)
     right = float(box == problem["answer"] and completion.count(r"\boxed") == 1)
     return right, {"accuracy": right, "answered": float(box is not None)}
@@ -30,8 +32,8 @@ def strictest(completion, problem):
 class Canary(GRPO):
     @dataclass
     class Settings(GRPO.Settings):
-        canary: str = ""  # a file of problems, as --task reads it
-        canary_prompt: str = BOXED  # with {problem} in it
+        canary: str = ""  # a file of problems, as for --task
+        canary_prompt: str = BOXED  # must contain {problem}
 
     def setup(self, model, tokenizer):
         self.tokenizer = tokenizer
@@ -39,7 +41,7 @@ class Canary(GRPO):
             raise DataError("canary.py needs problems: --canary FILE")
         problems = read_problems(self.settings.canary)
         self.task = Task("canary", [], problems, self.settings.canary_prompt, strictest)
-        self.seen = []  # reward, low, high of the share at each evaluation
+        self.seen = []  # at each evaluation: the reward, and the low end of the share's interval
         return super().setup(model, tokenizer)
 
     def after_step(self, row, model):

@@ -1,16 +1,16 @@
-"""chapter.py - the page of the chapter, in the loop of train.py.
+"""chapter.py - the chapter's listing, in the loop of train.py.
 
 Source:  chapter "9.5 RLVR", compute_grpo_loss (rlvr.py, section 1).
-Formula: -mean_i A_i sum_t log pi(o_it),  A_i = (R_i - mean) / (std + 1e-8), the std with G - 1.
-Changes: what rlvr.py's header numbers as departures from the chapter is taken back.
+Formula: -mean_i A_i sum_t log pi(o_it),  A_i = (R_i - mean) / (std + 1e-8); std has G - 1.
+Changes: these departures from the chapter, numbered in the header of rlvr.py, are undone:
          3   no ratio, so no clipping
-         4   log-probs are summed over a completion, so that a long one weighs more
+         4   log-probs are summed over a completion, so a long one weighs more
          6   the std divides by G - 1
          7   sampling at temperature 0.8, log-probs at 1; `mismatch` shows the difference
-         10  1 problem and 4 completions a step
+         10  1 problem and 4 completions per step
          11  a constant rate
-Missing: a reward for what was cut off (departure 5), the first box as the answer (8), a tolerance
-         of 1e-6 (9), the instruct model (11).
+Missing: a reward for completions that were cut off (departure 5), the first box as the answer (8),
+         a tolerance of 1e-6 (9), the instruct model (11).
 """
 
 from dataclasses import dataclass
@@ -27,10 +27,10 @@ class Chapter(Constant, Reinforce):
         prompts_per_step: int = 1
         num_samples: int = 4
         norm: str = "sum"
-        sampling_temperature: float = 0.8  # temperature: that of the log-probs, as ever
+        sampling_temperature: float = 0.8  # factor on temperature, for sampling only
 
     def roll_out(self, model, tokenizer, prompts, training, temperature, **how):
-        """In evaluation temperature 0, greedy, stays 0."""
+        """Sample at temperature times sampling_temperature. Temperature 0 (greedy) stays 0."""
         temperature *= self.settings.sampling_temperature
         return sample(model, prompts, temperature=temperature, **how)
 

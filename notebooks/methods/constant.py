@@ -1,8 +1,9 @@
-"""constant.py - the learning rate stays what --lr says.
+"""constant.py - keeps the learning rate at --lr.
 
 Source:  chapter "9.5 RLVR", whose listing has no schedule (departure 11 of rlvr.py).
-Formula: lr_t = lr, where train.py has lr min(1, t / 5) (0.55 + 0.45 cos(pi t / steps)).
-Changes: neither warm-up nor decay: the rate is set again before each step of the optimizer.
+Formula: lr_t = lr. Without this method, train.py has lr min(1, t / 5)
+         (0.55 + 0.45 cos(pi t / steps)).
+Changes: no warm-up and no decay: the rate is set again before each step of the optimizer.
 Missing: nothing.
 """
 
@@ -10,7 +11,7 @@ from rlvr import GRPO
 
 
 class Constant(GRPO):
-    lr = 0.0  # as given to optimizer
+    lr = 0.0  # set by optimizer()
 
     def optimizer(self, parameters, lr):
         def set_again(optimizer, *given):

@@ -1,23 +1,24 @@
-"""curriculum.py - which problems a step sees, by their difficulty: Curriculum, Stratified.
+"""curriculum.py - picks the problems of a step by their difficulty: Curriculum, Stratified.
 
     python train.py --method notebooks/methods/curriculum.py:Curriculum
 
 Curriculum: easy problems first, then hard ones.
 Source:  chapter "Reward Design for Reasoning", difficulty-aware shaping. Sampling without
          replacement by keys log(u) / weight: Efraimidis and Spirakis 2006.
-Formula: weight of a problem = exp(-((a - target) / 0.2)^2), a: its mean accuracy on its last
-         three visits, 1/2 if there was none. The target slides from 0.8 to 0.4 over slide_steps.
-Changes: which problems a step sees. Those near the target are likelier; none is ruled out.
-Missing: a difficulty that is known beforehand: here only visits tell.
+Formula: weight of a problem = exp(-((a - target) / 0.2)^2), where a is its mean accuracy over its
+         last three visits, or 1/2 before the first. The target falls from 0.8 to 0.4 over
+         slide_steps.
+Changes: which problems a step gets. Problems near the target are likelier; none is ruled out.
+Missing: difficulty known in advance: here only visits show it.
 
-Stratified: every step sees the same mixture of easy and hard problems.
-Source:  the same chapter, difficulty-stratified batching. Seats by the divisors 1/2, 3/2, 5/2 ..:
-         Sainte-Lague 1910.
-Formula: of the problems of a step, .1 .2 .4 .2 .1 have a mean accuracy from 0 to 0.2, to 0.4, to
-         0.6, to 0.8 and to 1 (on their last three visits; 1/2 if there was none).
-Changes: which problems a step sees. The std of the rewards within groups is then much the same in
+Stratified: every step gets the same mixture of easy and hard problems.
+Source:  the same chapter, difficulty-stratified batching. Places are shared out by the divisors
+         1/2, 3/2, 5/2 ..: Sainte-Lague 1910.
+Formula: 10, 20, 40, 20 and 10 % of a step's problems have a mean accuracy from 0 to 0.2, to 0.4, to
+         0.6, to 0.8 and to 1 (over their last three visits; 1/2 before the first).
+Changes: which problems a step gets. The std of the rewards within groups is then about the same in
          every step.
-Missing: the same.
+Missing: difficulty known in advance.
 """
 
 import itertools
@@ -30,13 +31,15 @@ from rlvr import GRPO
 
 
 class Visits:
-    """Keeps the last three accuracies of each problem: memory["visits"], by str(index). To combine
-    it, put it first, as in class Mine(Curriculum, DAPO); an advantages of your own calls super()'s."""
+    """Stores the last three accuracies of each problem in memory["visits"], under str(index). To
+    combine it with another method, put it first: class Mine(Curriculum, DAPO). If you override
+    advantages, call super()'s."""
 
-    chosen = ()  # the problems whose accuracies are still to come
+    chosen = ()  # the problems whose accuracies are not known yet
 
     def visit(self, chosen, memory):
-        """Note the problems of a step, whose accuracies come with the advantages -> chosen."""
+        """Remember the problems of a step until advantages() has their accuracies. Returns
+        chosen."""
         if self.chosen:
             raise DataError("nothing called Visits.advantages: see curriculum.py")
         self.visits = memory.setdefault("visits", {})
@@ -53,7 +56,7 @@ class Visits:
 
 
 def mean_accuracy(memory, index):
-    """Of the last visits to a problem; 1/2 if there was none."""
+    """Return the mean accuracy over the last three visits to a problem, or 1/2 before the first."""
     last = memory.get("visits", {}).get(str(index))
     return sum(last) / len(last) if last else 0.5
 
@@ -61,7 +64,7 @@ def mean_accuracy(memory, index):
 class Curriculum(Visits, GRPO):
     @dataclass
     class Settings(GRPO.Settings):
-        slide_steps: int = 100  # as many as --steps
+        slide_steps: int = 100  # usually the same number as --steps
 
     def pick(self, problems, step, memory):
         settings = self.settings
@@ -70,14 +73,14 @@ class Curriculum(Visits, GRPO):
         keys = []
         for index in range(len(problems)):
             distance = (mean_accuracy(memory, index) - target) / 0.2
-            # subtle: log(u) / weight. u^(1 / weight) would be 0 for all that are far away.
+            # subtle: log(u) / weight, because u^(1 / weight) rounds to 0 far from the target.
             keys.append(math.log(1 - rng.random()) * math.exp(distance**2))
         order = sorted(range(len(problems)), key=keys.__getitem__, reverse=True)
         chosen = list(itertools.islice(itertools.cycle(order), settings.prompts_per_step))
         return self.visit(chosen, memory)
 
 
-SHARES = (0.1, 0.2, 0.4, 0.2, 0.1)  # of a step, from the hard fifth to the easy one
+SHARES = (0.1, 0.2, 0.4, 0.2, 0.1)  # of a step's problems, from the hardest bin to the easiest
 
 
 class Stratified(Visits, GRPO):
@@ -86,9 +89,9 @@ class Stratified(Visits, GRPO):
         sizes = [0] * len(SHARES)
         keys = {}
         for index in rng.sample(range(len(problems)), len(problems)):
-            mean = round(mean_accuracy(memory, index), 6)  # 0.7, 0.7 and 0.4 must count as 0.6
-            place = min(4, int(5 * mean))  # its fifth
-            # The nth of its bin. The first of all problems by these keys have these shares.
+            mean = round(mean_accuracy(memory, index), 6)  # 0.7, 0.7 and 0.4: exactly 0.6
+            place = min(4, int(5 * mean))  # its bin
+            # For the nth problem of a bin. The problems with the lowest keys have these shares.
             sizes[place] += 1
             keys[index] = (sizes[place] - 0.5) / SHARES[place]
         order = sorted(keys, key=keys.get)

@@ -1,14 +1,14 @@
-"""distill.py - on-policy distillation: a teacher's log-prob of each token the policy sampled is the signal.
+"""distill.py - on-policy distillation: learns from a teacher's log-prob of each sampled token.
 
-Source:  "On-Policy Distillation" (thinkingmachines.ai/blog/on-policy-distillation, 2025), after
-         GKD (arXiv 2306.13649) and Qwen3's report (2505.09388).
-Formula: A_it = log pi_teacher(o_it) - log pi(o_it), for each token alone: minus its mean is
-         the KL(pi || pi_teacher) of that token, and the loss's gradient is that KL's.
-Changes: the advantages; no reward is trained on, nothing is compared within a group. setup loads
-         the teacher (--teacher DIR), which must have the student's tokens. Rewards and
-         accuracies are logged as ever.
-Missing: a teacher's whole distribution in place of the sampled token's log-prob; a sharded
-         teacher: each process holds a whole one; the effect of a token on what comes later.
+Source:  "On-Policy Distillation" (thinkingmachines.ai/blog/on-policy-distillation, 2025), after GKD
+         (arXiv 2306.13649) and Qwen3's report (2505.09388).
+Formula: A_it = log pi_teacher(o_it) - log pi(o_it), for each token separately. On average, -A_it is
+         the token's KL(pi || pi_teacher), and the gradient of the loss is the gradient of that KL.
+Changes: the advantages. No reward is trained on, and nothing is compared within a group. setup
+         loads the teacher (--teacher DIR), which must have the student's tokens. Rewards and
+         accuracies are still logged.
+Missing: the teacher's whole distribution, instead of the sampled token's log-prob; a sharded
+         teacher (each process holds a whole one); the effect of a token on later ones.
 """
 
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class Distill(GRPO):
     @dataclass
     class Settings(GRPO.Settings):
         teacher: str = ""  # a folder or a hub id
-        teacher_tokens: int = 4096  # in a forward pass of it
+        teacher_tokens: int = 4096  # tokens per forward pass of the teacher
 
     def setup(self, model, tokenizer):
         if not self.settings.teacher:

@@ -3,10 +3,10 @@
     python train.py --method notebooks/methods/few.py --train-problems 1
 
 Source:  1-shot RLVR (arXiv 2504.20571).
-Formula: that of GRPO.
-Changes: which problems a step sees: the first train_problems of a random order, again and again.
+Formula: GRPO's.
+Changes: which problems a step gets: the first train_problems of a random order, over and over.
 Missing: the paper's choice of the problem, by how much its accuracy varied in an earlier run. The
-         preflight looks at the first problems of the task, not at these.
+         preflight samples the first problems of the task, not these.
 """
 
 import random

@@ -1,15 +1,14 @@
-"""keep_sampling_mask.py - training on what top-p and top-k sampled, on-policy.
+"""keep_sampling_mask.py - trains on-policy on completions that top-p and top-k sampled.
 
 Source:  DeepSeek-V3.2 (arXiv 2512.02556), section 3.1, "Keep Sampling Mask".
 Formula: log pi of a token = log-softmax over the set S that pi_old sampled it from
          = log pi(token) - log sum of pi over S, for pi and pi_old alike.
-Changes: after top-p a token was drawn from a part of the vocabulary, and the ratio of two whole
-         softmaxes is not that of the two policies. With the same sets for both it is, and the
-         first ratio is 1.
-Missing: the sets of the sampler itself: they are computed once more, in the first update of a
-         batch, by a second forward pass. They are kept in memory as (tokens, V), which suits small
-         vocabularies only. The log's `mismatch`, `entropy` and `clipped` are those of the whole
-         softmax.
+Changes: with top-p a token is drawn from a part of the vocabulary, so the ratio of two whole
+         softmaxes is not the ratio of the two policies. With the same sets in both it is, and in
+         the first update it is 1.
+Missing: the sampler's own sets: the first update of a batch computes them again, in a second
+         forward pass. They are stored as (tokens, V), which suits small vocabularies only. The
+         log's `mismatch`, `entropy` and `clipped` are computed from whole softmaxes.
 """
 
 import math
@@ -27,11 +26,11 @@ class KeepSamplingMask(TopP):
         return super().setup(model, tokenizer)
 
     def advantages(self, batch):
-        self.kept = {}  # a new batch: the first update finds its sets
+        self.kept = {}  # a new batch: its first update computes the sets
         return super().advantages(batch)
 
     def log_mass(self, micro):
-        """The log of the probability of each trained token's set -> (M,)."""
+        """Return the log of the probability of each trained token's set: (M,)."""
         settings = self.settings
         V = self.model.config.num_tokens
         name = int(micro.rows[0])  # each update has the same micro-batches
@@ -47,7 +46,7 @@ class KeepSamplingMask(TopP):
         return self.model(micro.ids, head=head, positions=micro.positions, mask=micro.mask)
 
     def under_mask(self, logp, inputs):
-        """logp (b, T-1) and the LossInputs, both of softmaxes over the sets."""
+        """Return logp (b, T-1) and the LossInputs, both with softmaxes over the sets."""
         if self.settings.top_p == 1 and self.settings.top_k == 0:
             return logp, inputs
         mass = self.log_mass(inputs.micro)

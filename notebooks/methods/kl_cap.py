@@ -1,13 +1,13 @@
-"""kl_cap.py - GRPO that stops, or starts again, where the policy is too far from its start.
+"""kl_cap.py - GRPO that stops, or returns to its initial weights, if the policy drifts too far.
 
-Source:  chapter "Verifier-based RL", 8.2, KL hard cap: against a reward that is hacked.
-Formula: act when KL(pi || pi_start) > kl_cap, in nats a completion: the mean over tokens of
+Source:  chapter "Verifier-based RL", 8.2, KL hard cap: a guard against reward hacking.
+Formula: act if KL(pi || pi_start) > kl_cap, in nats per completion: the mean over tokens of
          exp(-d) - 1 + d, d = log pi - log pi_start, times the mean length.
-Changes: on_exceed=stop: the run ends there with a checkpoint, and --resume goes no step further.
-         on_exceed=reset: the weights are those of the start again, the moments of Adam are not;
-         what the same row says of held-out problems was measured before.
-         The KL is only measured; --kl-coef trains it too.
-Missing: the section's reduce_lr: a method cannot change the rate. Going back to the best weights.
+Changes: on_exceed=stop ends the run with a checkpoint, and --resume makes no further step.
+         on_exceed=reset restores the initial weights, but not Adam's moments. If the log's row has
+         an evaluation, it was made before the reset.
+         The KL is only measured; with --kl-coef it is trained on, too.
+Missing: the section's reduce_lr, which continues at a lower rate; a return to the best weights.
 """
 
 from dataclasses import dataclass
@@ -23,20 +23,20 @@ class KLCap(KL):
     @dataclass
     class Settings(KL.Settings):
         kl_coef: float = 0.0
-        kl_cap: float = 15.0  # nats a completion
-        on_exceed: str = option("stop", "or reset", choices=("stop", "reset"))
+        kl_cap: float = 15.0  # nats per completion
+        on_exceed: str = option("stop", "what to do above kl_cap", choices=("stop", "reset"))
 
         def __post_init__(self):
             super().__post_init__()
             if not self.kl_cap > 0:
                 raise ValueError(f"kl_cap is {self.kl_cap}: it must be above 0")
 
-    kl = 0.0  # of the last step, in nats a completion
+    kl = 0.0  # after the last step, in nats per completion
 
     def after_step(self, row, model):
         self.kl = row["kl"] * row["completion_length"]
         self.act(model)
-        super().after_step(row, model)  # last: another method sees the weights that remain
+        super().after_step(row, model)  # last, so that another method sees the final weights
 
     @torch.no_grad()
     def act(self, model):
@@ -53,7 +53,7 @@ class KLCap(KL):
         return {**super().state(), "kl": self.kl}
 
     def load_state(self, state):
-        """A run that was stopped by its cap goes no step further."""
+        """With on_exceed=stop, stop a resumed run at once if its KL is above the cap."""
         super().load_state(state)
         self.kl = state["kl"]
         if self.settings.on_exceed == "stop":

@@ -1,14 +1,14 @@
-"""lora.py - only small matrices beside the linear layers are trained.
+"""lora.py - trains only small matrices beside the linear layers.
 
-Source:  LoRA (arXiv 2106.09685); "LoRA Without Regret" (thinkingmachines.ai/blog/lora, 2025):
-         in RL a rank of 1 is enough, at ten times the rate, on all linear layers.
-Formula: W x becomes W x + alpha / r * B A x with A (r, in), B (out, r). A is uniform within
-         +-1 / sqrt(in), B begins at 0, so that the model begins as it was. W is not trained.
-Changes: setup puts the adapters into the linear layers of the blocks, and returns them alone as
-         what is trained; export adds each into its W, so that final/ is an ordinary model. No
-         gradients and no moments of the W: at 0.6B's shape 7 of 9.5 GB.
-         Rates are those of LoRA: start at ten times the usual --lr.
-Missing: --fsdp; adapters of the embedding and of the output head; checkpoints without the W.
+Source:  LoRA (arXiv 2106.09685); "LoRA Without Regret" (thinkingmachines.ai/blog/lora, 2025): in RL
+         a rank of 1 is enough, at ten times the rate, on all linear layers.
+Formula: W x becomes W x + alpha / r * B A x with A (r, in), B (out, r). A starts uniform within
+         +-1 / sqrt(in) and B at 0, so the model starts unchanged. W is not trained.
+Changes: setup puts adapters into the linear layers of the blocks, and returns only these as the
+         parameters to train. export adds each adapter to its W, so final/ is an ordinary model. W
+         needs no gradients and no moments, which saves 7 of 9.5 GB at Qwen3-0.6B's shape.
+         LoRA needs its own learning rate: start at ten times the usual --lr.
+Missing: --fsdp; adapters of the embedding and of the output head; checkpoints without W.
 """
 
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from rlvr import GRPO
 
 
 class Adapted(nn.Module):
-    """A linear layer, and what is trained beside it."""
+    """A linear layer with a trainable low-rank adapter."""
 
     def __init__(self, linear, rank, alpha, generator):
         super().__init__()
@@ -38,12 +38,12 @@ class Adapted(nn.Module):
         return self.linear(x) + self.scale * F.linear(F.linear(x, self.down), self.up)
 
     def change(self):
-        """What is added to W, (out, in)."""
+        """Return the matrix to add to W, (out, in)."""
         return self.scale * self.up @ self.down
 
 
 def layers_of(model, kind):
-    """All modules of this kind in the blocks -> pairs of name and module."""
+    """Return the modules of this kind in the blocks, as pairs (name, module)."""
     return [pair for pair in model.model.layers.named_modules() if isinstance(pair[1], kind)]
 
 
@@ -54,7 +54,7 @@ class LoRA(GRPO):
         alpha: float = 32.0
 
     def setup(self, model, tokenizer):
-        """The same A on every process: it is drawn from the seed alone."""
+        """Add the adapters. A is drawn from the seed alone, so every process has the same one."""
         if any(isinstance(param, DTensor) for param in model.parameters()):
             raise ModelError("lora.py trains a whole model on each GPU: start without --fsdp")
         generator = torch.Generator().manual_seed(self.settings.seed)

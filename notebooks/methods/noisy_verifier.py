@@ -3,15 +3,16 @@
 Source:  "Reinforcement Learning with Verifiable yet Noisy Rewards under Imperfect Verifiers" (arXiv
          2510.00915): abstract, and the backward correction as a review prints it. "Rate or Fate?"
          (arXiv 2601.04411), abstract: the sign of 1 - a - b decides what is learned.
-Formula: R' = 1 with probability a where R is wrong, 0 with probability b where it is right; so
-         E[R'] = a + (1 - a - b) R. Where a + b is above 1, wrong answers are paid more often than
+Formula: R' = 1 with probability a if R is wrong, 0 with probability b if it is right; so
+         E[R'] = a + (1 - a - b) R. If a + b is above 1, wrong answers are rewarded more often than
          right ones, and training makes right answers rarer.
-Changes: rewards become 0 and 1 and are then flipped, with a coin for each completion, the same on
-         every process. What is lost is signal: the advantages of flipped completions have the wrong
+Changes: rewards become 0 or 1 and are then flipped, with a coin for each completion, the same in
+         every process. This costs signal: the advantages of flipped completions have the wrong
          sign.
-         --false-accepts 0.5 --false-rejects 0.5 is a coin that knows nothing of the answer.
-Missing: the corrections. The backward one, (R' - a) / (1 - a - b), is affine: (R - mean) / std does
-         not see it, and without the std it is a higher learning rate. Errors that depend on what is written, at which a policy can aim.
+         --false-accepts 0.5 --false-rejects 0.5 is a coin that ignores the answer.
+Missing: the corrections. The backward one, (R' - a) / (1 - a - b), is affine: (R - mean) / std
+         cancels it, and without the std it acts as a higher learning rate. Errors that depend on
+         the text, which a policy could exploit.
 """
 
 from dataclasses import dataclass, replace
@@ -22,8 +23,8 @@ from rlvr import GRPO, row_uniforms
 class NoisyVerifier(GRPO):
     @dataclass
     class Settings(GRPO.Settings):
-        false_accepts: float = 0.0  # a: of wrong answers so many are paid
-        false_rejects: float = 0.0  # b: of right answers so many are not
+        false_accepts: float = 0.0  # a: share of wrong answers that are accepted
+        false_rejects: float = 0.0  # b: share of right answers that are rejected
 
         def __post_init__(self):
             super().__post_init__()
@@ -35,7 +36,7 @@ class NoisyVerifier(GRPO):
         return super().advantages(replace(batch, rewards=self.judged(batch)))
 
     def judged(self, batch):
-        """The rewards as the noisy verifier gives them, (P, G)."""
+        """Return the rewards that the noisy verifier gives, (P, G)."""
         a = self.settings.false_accepts
         b = self.settings.false_rejects
         right = (batch.rewards > 0.5).float()

@@ -1,17 +1,18 @@
-"""olmo3.py - Olmo 3's GRPO: tokens are weighted by how likely the trainer finds them.
+"""olmo3.py - Olmo 3's GRPO: truncated importance weights, DAPO's groups, no std.
 
-Source:  Olmo 3 (arXiv 2512.13961), the RL of Think; clip, cap and std from its code
+Source:  Olmo 3 (arXiv 2512.13961), the RL of Olmo 3 Think; clip, cap and std from its code
          (open-instruct, 32b_think_rl.sh). Truncated importance sampling: Yao et al. 2025,
          fengyao.notion.site/off-policy-rl.
-Formula: -1/tokens sum_it sg(min(pi_old / pi_sampler, 2)) min(r_it A_i, clip(r_it) A_i), clip
-         from 0.8 to 1.272, A_i = R_i - mean of its group, over the groups whose rewards differ.
-Changes: where another engine samples, or an older policy, each of its tokens counts as often as
-         the trainer would have sampled it; the cap bounds the variance.
+Formula: -1/tokens sum_it sg(min(pi_old / pi_sampler, 2)) min(r_it A_i, clip(r_it) A_i), clip from
+         0.8 to 1.272, A_i = R_i - mean of its group, over the groups whose rewards differ. sg: no
+         gradient.
+Changes: if another engine or an older policy samples, each token counts as often as the trainer
+         would have sampled it. The cap bounds the variance.
          No std; groups as in dapo.py, without a penalty for length.
-Missing: a sampler of its own engine, up to 8 steps behind: here both agree up to rounding
-         (`mismatch`), so that the weights are 1, and with one update nothing clips. Sampling
-         until the batch is full (here twice as many); 64 problems x 8 of up to 32,768 tokens; its
-         data and judges.
+Missing: a separate sampling engine, up to 8 steps behind: here sampler and trainer agree up to
+         rounding (`mismatch`), so the weights are 1, and with one update nothing is clipped.
+         Sampling until the batch is full (here twice as many problems are drawn, once); 64 problems
+         x 8 completions of up to 32,768 tokens; the paper's data and judge models.
 """
 
 from dataclasses import dataclass, replace

@@ -1,15 +1,13 @@
-"""shared_prompts.py - GRPO that reads the prompt of a group once.
+"""shared_prompts.py - GRPO that reads the prompt of a group only once per update.
 
 Source:  prefix sharing, as in tree attention (arXiv 2401.10774) and Prefix Grouper (2506.05433);
          the loss and its gradient are those of rlvr.py.
-Formula: a line is: prompt, completion 1, completion 2, .. A token sees the prompt, and what
-         stands before it in its own completion. Its position is the one it has behind the prompt
-         alone.
-Changes: only the layout of the update. G completions of n tokens behind a prompt of m tokens are
-         m + G n tokens, not G (m + n): less where prompts are longer than completions, as with
-         examples in the prompt. Elsewhere the rows are padded as usual.
-Missing: a kernel that skips what a token does not see: attention is computed for the whole
-         square.
+Formula: a line is: prompt, completion 1, completion 2, .. A token attends to the prompt and to the
+         earlier tokens of its own completion. Its position counts only these tokens.
+Changes: only the layout of the update. G completions of n tokens after a prompt of m tokens take
+         m + G n tokens, not G (m + n). This saves work if prompts are longer than completions, for
+         instance with examples in the prompt; otherwise rows are padded as usual.
+Missing: a kernel that skips masked positions: attention is computed for the whole square.
 """
 
 import torch
@@ -26,7 +24,8 @@ class SharedPrompts(GRPO):
 
 
 def shared_prompts(rollouts, keep, max_tokens):
-    """The rows to keep, (B,) bool, in MicroBatches of at most max_tokens (one row at least)."""
+    """Yield the rows where keep (B,) is True, in MicroBatches of at most max_tokens (or one
+    row)."""
     lines = lines_of(rollouts, keep, max_tokens)
     lines.sort(key=lambda line: width(rollouts, line), reverse=True)
     while lines:
@@ -36,12 +35,12 @@ def shared_prompts(rollouts, keep, max_tokens):
 
 
 def width(rollouts, rows):
-    """The tokens of these rows of one group in one line."""
+    """Return the number of tokens of these rows of one group in one line."""
     return int(rollouts.prompt_lengths[rows[0]] + rollouts.lengths[rows].sum())
 
 
 def lines_of(rollouts, keep, max_tokens):
-    """Rows of one group stand in one line, as many as fit -> lists of rows."""
+    """Put as many rows of one group into a line as fit -> lists of rows."""
     G = rollouts.num_samples
     lines = []
     for row in keep.nonzero().flatten().tolist():
@@ -66,9 +65,9 @@ def micro_batch(rollouts, lines):
 
 
 def table(rollouts, line):
-    """Where each token of a line is from: (L, 3) of row, column, owner. The owner 0 is the
-    prompt, k the k-th completion. That begins at the last token of the prompt, which predicts its
-    first token."""
+    """Return where each token of a line comes from: (L, 3) of row, column, owner. Owner 0 is the
+    prompt, owner k the k-th completion. A completion begins at the last token of the prompt,
+    which predicts the completion's first token."""
     last = int(rollouts.prompt_lengths[line[0]]) - 1
     tokens = [(line[0], column, 0) for column in range(last)]
     for k, row in enumerate(line, 1):

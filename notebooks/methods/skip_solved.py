@@ -1,11 +1,11 @@
-"""skip_solved.py - GRPO that leaves out problems that were always solved, or never.
+"""skip_solved.py - GRPO that leaves out problems that are always or never solved.
 
 Source:  chapter "Reward Design for Reasoning", difficulty-aware shaping.
 Formula: a problem is left out if its last three visits had a mean accuracy above 0.95 or below
          0.05.
-Changes: which problems a step sees. Each time one is left out, its oldest visit is forgotten, so
-         it is soon tried again: the policy has changed.
-Missing: it cannot act before three epochs, 3 * problems / prompts_per_step steps.
+Changes: which problems a step gets. Each time a problem is left out, its oldest visit is forgotten.
+         So it is soon tried again, because the policy has changed by then.
+Missing: an effect in the first three epochs, 3 * problems / prompts_per_step steps.
 """
 
 from curriculum import Visits
@@ -15,10 +15,10 @@ from rlvr import GRPO
 
 class SkipSolved(Visits, GRPO):
     def pick(self, problems, step, memory):
-        """The usual walk; memory["next"] is the place in it."""
+        """Walk through the usual order of problems; memory["next"] is the place in it."""
         P = self.settings.prompts_per_step
         visits = memory.setdefault("visits", {})
-        drawn = {}  # what each step of the usual walk would see
+        drawn = {}  # the problems of each usual step
         chosen = []
         while len(chosen) < P:
             turn, place = divmod(memory.get("next", 0), P)

@@ -1,16 +1,18 @@
-"""stale.py - Completions of an older policy, as asynchronous training has them.
+"""stale.py - trains on completions of an older policy, as asynchronous training does.
 
-Source:  AReaL (arXiv 2505.24298, from memory); that GRPO is hurt by staleness and need not be:
-         M2PO (m2po.notion.site/rl-stale-m2po) and arXiv 2602.17616, abstracts.
+Source:  AReaL (arXiv 2505.24298, from memory); M2PO (m2po.notion.site/rl-stale-m2po) and arXiv
+         2602.17616, abstracts: staleness hurts GRPO, but need not.
 Formula: o_i ~ pi_s, the policy of `staleness` steps ago;
          none: -sum_it w_it min(r A, clip(r) A),  r = pi / pi_now, as if pi_now had sampled
-         ppo:  r = pi / pi_s, so that the clip acts on what is too far away
-Changes: the weights of the last steps are kept, and sampling in training uses the oldest. `mismatch`
-         in the log is then the distance between the two policies. Evaluation uses today's weights.
-         Importance weights: class Mine(MaskedIS, Stale), see masked_is.py.
-Missing: the speed that is the point of it: here sampling waits. Sharded weights (FSDP). A checkpoint
-         holds no older weights: after --resume the first step samples with the checkpoint's own, so
-         the staleness begins at 0 again, and the run differs from one that was not interrupted.
+         ppo:  r = pi / pi_s, so that the clip acts on tokens that have moved too far
+Changes: the weights of the last steps are stored, and training samples with the oldest. `mismatch`
+         in the log is then the distance between the two policies. Evaluation uses the current
+         weights.
+         For importance weights, write class Mine(MaskedIS, Stale): see masked_is.py.
+Missing: the speed of asynchronous training, which is its purpose: here sampling waits. Sharded
+         weights (FSDP). Older weights in checkpoints: after --resume, the first step samples with
+         the checkpoint's own weights, so the staleness starts at 0 again, and the run differs from
+         one that was not interrupted.
 """
 
 import copy
@@ -56,6 +58,6 @@ class Stale(GRPO):
         self.past.append(copy.deepcopy(model.state_dict()))
 
     def load_state(self, state):
-        """Whatever was sampled with before, the next step uses the weights of the checkpoint."""
+        """Forget older weights: the next step samples with those of the checkpoint."""
         super().load_state(state)
         self.past.clear()

@@ -1,11 +1,12 @@
-"""tiny_lora.py - 13 numbers are trained.
+"""tiny_lora.py - trains 13 numbers.
 
-Source:  "Learning to Reason in 13 Parameters" (arXiv 2602.04118): abstract; the formula in summaries
-         and in the manual of peft.
-Formula: W + U S (sum_i v_i P_i) V^T: U S V^T are the two largest singular directions of W, P_i fixed
-         random 2 x 2 matrices, and v is trained.
-Changes: all linear layers of the blocks share one v, which begins at 0, so that the model begins as
-         it was. export adds what was learned to each W. The rate is high, 0.02 for the tiny model.
+Source:  "Learning to Reason in 13 Parameters" (arXiv 2602.04118): abstract; the formula from
+         summaries and from the manual of peft.
+Formula: W + U S (sum_i v_i P_i) V^T, where U, S and V hold the two largest singular directions of
+         W, P_i are fixed random 2 x 2 matrices, and v is trained.
+Changes: all linear layers of the blocks share one v, which starts at 0, so the model starts
+         unchanged. export adds the learned change to each W. The rate is high: use --lr 0.02 for
+         the tiny model.
 Missing: a v for each group of layers; the paper's scale of P and its rates; --fsdp.
 """
 
@@ -22,10 +23,10 @@ from rlvr import GRPO
 
 
 class Steered(lora.Adapted):
-    """A linear layer W, and its singular directions, mixed by v."""
+    """A linear layer W with its largest singular directions, mixed by v."""
 
     def __init__(self, linear, v, rank, generator):
-        nn.Module.__init__(self)  # not Adapted's: it has other matrices
+        nn.Module.__init__(self)  # not Adapted's, which makes other matrices
         self.linear = linear
         self.v = v
         U, S, Vt = torch.linalg.svd(linear.weight.detach().float(), full_matrices=False)
@@ -48,7 +49,7 @@ class TinyLoRA(LoRA):
     @dataclass
     class Settings(GRPO.Settings):
         rank: int = 2
-        numbers: int = 13  # how many are trained
+        numbers: int = 13  # how many to train
 
         def __post_init__(self):
             super().__post_init__()

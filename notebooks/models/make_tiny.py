@@ -1,23 +1,24 @@
-"""make_tiny.py - the tiny base of the laboratory: a Qwen3 of 125,632 parameters.
+"""make_tiny.py - makes the laboratory's base, a Qwen3 of 125,632 parameters.
 
 A pretrained model is a mixture of behaviours: it mostly answers off the top of
 its head, sometimes works a problem out, sometimes forgets the form, rambles or
 changes language. The tiny base imitates that mixture after a short supervised
-warm-up, so that RLVR has what it needs: something to select. RLVR then teaches
-it nothing new; it elicits.
+warm-up. So RLVR has something to select from. It teaches the model nothing
+new: it only makes the best behaviour more likely.
 
-the base in notebooks/tiny, and another one, in 70 to 150 s:
+the base in notebooks/tiny, and another one, in 70 to 150 s each:
     python -m notebooks.models.make_tiny --seed 0 --out runs/tiny-0
     python -m notebooks.models.make_tiny --seed 1 --out runs/tiny-1
 random weights; a base that sometimes calls a calculator:
     python -m notebooks.models.make_tiny --random --task one-digit --out DIR
     python -m notebooks.models.make_tiny --task products --out runs/calling
 
-The warm-up sees the task's training problems and never its held-out ones. The
+The warm-up uses the task's training problems and never its held-out ones. The
 base in notebooks/tiny was made by the first command (950 + 500 steps, 70 s on
-one CPU core, torch 2.13, OMP_NUM_THREADS=1): held out, 0.086 right greedily
-and 0.244 sampled, in one draw of 500 (MEASURED.md has all bases, and more
-draws). On another machine the accuracies are alike, the bits are not.
+one CPU core, torch 2.13, OMP_NUM_THREADS=1). On held-out problems its accuracy
+is 0.086 greedily and 0.244 sampled, in one draw of 500 (MEASURED.md has all
+bases, and more draws). On another machine you get similar accuracies, but not
+the same bits.
 """
 
 import math
@@ -61,7 +62,7 @@ TASKS = {"arithmetic": verifiers.arithmetic, "products": products, "search": sea
 
 
 def tiny_config(vocab_size, eos_token_id):
-    """Qwen3, small enough to be quick on any CPU: 125,632 parameters with the 37 arithmetic tokens."""
+    """Return a Qwen3 config that is quick on any CPU: 125,632 parameters with the 37 arithmetic tokens."""
     layers = {"num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 256}
     heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16}
     ends = {"max_position_embeddings": 1024, "eos_token_id": eos_token_id}
@@ -69,8 +70,8 @@ def tiny_config(vocab_size, eos_token_id):
 
 
 def symbol_tokenizer(symbols, end="<|endoftext|>"):
-    """A tokenizer with one token per symbol (a tag such as <think> is one symbol); id 0 is the end
-    token. It is an ordinary tokenizer.json: the tiny model is saved and loaded like any other."""
+    """Return a tokenizer with one token per symbol (a tag such as <think> is one symbol); id 0 is the end token. It
+    is an ordinary tokenizer.json, so the tiny model is saved and loaded like any other."""
     known = dict.fromkeys([end, "?", *symbols])  # "?": anything else
     vocabulary = {symbol: i for i, symbol in enumerate(known)}
     backend = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="?"))
@@ -86,7 +87,7 @@ def symbol_tokenizer(symbols, end="<|endoftext|>"):
 
 @torch.no_grad()
 def init_weights(model, generator):
-    """Random weights to start from: std C^-1/2, smaller where a layer writes to the residual stream."""
+    """Draw random initial weights: std C^-1/2, smaller where a layer writes to the residual stream."""
     for name, weight in model.named_parameters():
         if weight.ndim == 2:
             std = model.config.hidden_size**-0.5
@@ -98,18 +99,19 @@ def init_weights(model, generator):
 
 # ---- 2. Demonstrations -----------------------------------------------------------------------------------------------
 
-# Phase 1 teaches to work; phase 2 buries that under habits. Shares of the behaviours of `demonstrate`.
+# Shares of the behaviours of `demonstrate`. Phase 1 teaches the model to work problems out; phase 2 buries that under
+# other habits.
 PHASES = [
     {"worked": 0.70, "bilingual": 0.20, "direct": 0.10},
     {"direct": 0.48, "worked": 0.12, "bilingual": 0.09, "rambling": 0.09, "several boxes": 0.09}
     | {"no tags": 0.07, "no box": 0.06},
 ]
-CALLING = [  # the same for products: "called" is the mode that works
+CALLING = [  # for products: "called" is the behaviour that works
     {"called": 0.70, "worked": 0.20, "direct": 0.10},
     {"direct": 0.38, "called": 0.16, "one call": 0.10, "worked": 0.12, "rambling": 0.06}
     | {"several boxes": 0.06, "no tags": 0.06, "no box": 0.06},
 ]
-SEARCHING = [  # "searched" is the mode that works
+SEARCHING = [  # "searched" is the behaviour that works
     {"searched": 0.80, "direct": 0.20},
     {"direct": 0.48, "searched": 0.20, "unread": 0.12, "vague": 0.12, "no answer": 0.08},
 ]
@@ -117,7 +119,7 @@ DEMONSTRATED = {"arithmetic": PHASES, "products": CALLING, "search": SEARCHING}
 
 
 def steps_of(problem):
-    """The steps of a problem, each a calculation and its value: 25+7-4= has 25+7, 32 and 32-4, 28."""
+    """Return the steps of a problem, each a calculation and its value: 25+7-4= has 25+7, 32 and 32-4, 28."""
     value, *others = re.findall(r"[-+*]?\d+", problem["problem"])
     steps = []
     for term in others:
@@ -128,7 +130,7 @@ def steps_of(problem):
 
 
 def carried_on(steps, at):
-    """The steps, with the sign of one of them changed, and what follows from that."""
+    """Return the steps after the sign of step `at` has been changed, with the values that follow from that."""
     first = re.match(r"\d+", steps[0][0]).group()
     terms = [re.search(r"[-+]\d+$", calculation).group() for calculation, _ in steps]
     terms[at] = terms[at].translate(str.maketrans("+-", "-+"))
@@ -136,16 +138,17 @@ def carried_on(steps, at):
 
 
 def slipping_work(steps, behaviour, rng):
-    """The steps with a wrong sign, or with what thinking has too much of -> the text of the thinking.
+    """Return the text of the thinking, with a wrong sign or with superfluous words or steps.
 
-    Of 25+7=32;32-4=28: 25-7=18;18-4=14 (unnoticed), 25-7=18;wait 25+7=32;32-4=28 (noticed), 25+7=32;32-4=28;wait
-    32-4=28;wait 32-4=28 (doubting), 25+7=32;32-4=28;hmm let .. (padded), 61+3=64;25+7=32;32-4=28 (excursion).
+    For 25+7=32;32-4=28 it is: 25-7=18;18-4=14 (unnoticed), 25-7=18;wait 25+7=32;32-4=28 (noticed),
+    25+7=32;32-4=28;wait 32-4=28;wait 32-4=28 (doubting), 25+7=32;32-4=28;hmm let .. (padded), 61+3=64;25+7=32;32-4=28
+    (excursion).
     """
     at = rng.randrange(len(steps))
     slipped = carried_on(steps, at)
     lines = [f"{calculation}={value}" for calculation, value in steps]
     wrong = [f"{calculation}={value}" for calculation, value in slipped]
-    possible = all(10 <= value <= 99 for _, value in slipped)  # all that the model can write
+    possible = all(10 <= value <= 99 for _, value in slipped)  # numbers like those of the task
     if behaviour == "unnoticed" and possible:
         lines = wrong
     elif behaviour == "noticed" and possible:
@@ -161,11 +164,12 @@ def slipping_work(steps, behaviour, rng):
 
 
 def demonstrate(problem, behaviour, rng):
-    """One completion of an arithmetic problem, in the style of a behaviour; but for "hasty" the right answer is in it.
+    """Return one completion of an arithmetic problem in the style of a behaviour. It contains the right answer, except
+    in "hasty" and "unnoticed".
 
-    Working 25+7-4= is the text 25+7=32;32-4=28. Only a model that writes these steps down can do them: "direct" also
-    ends in the right answer, but a tiny model cannot compute it in one go, so it learns to guess. "called" leaves
-    each step to a calculator: <tool>47*83</tool>3901<tool>3901-12</tool>3889.
+    Working 25+7-4= out means writing 25+7=32;32-4=28. Only a model that writes these steps down can do them. "direct"
+    also ends with the right answer, but a tiny model cannot compute it in one go, so it learns to guess. "called"
+    leaves each step to a calculator: <tool>47*83</tool>3901<tool>3901-12</tool>3889.
     """
     answer = problem["answer"]
     steps = steps_of(problem)
@@ -198,7 +202,8 @@ def demonstrate(problem, behaviour, rng):
 
 
 def demonstrate_search(problem, behaviour, rng):
-    """One completion of a question, with what a search engine writes; but for "searched" the answer is a guess."""
+    """Return one completion of a question, including the search engine's reply. Only "searched" answers from the
+    page; "no answer" gives none, and all others guess."""
     query = problem["query"].split()[1] if behaviour == "vague" else problem["query"]
     call = f"<search>{query}</search>"
     found = call + Search(problem).reply(call)
@@ -212,11 +217,11 @@ REPLY = r"((?<=</tool>)\d+|<information>.*?</information>)"
 
 
 def encode_taught(tokenizer, text):
-    """The ids of a completion, and for each whether it is taught: what an environment replies is not, for the model
-    never has to write it."""
+    """Return the ids of a completion and, for each, 1.0 if it is taught. An environment's replies are not taught,
+    because the model never has to write them."""
     ids = []
     taught = []
-    for i, piece in enumerate(re.split(REPLY, text)):  # every other is a reply
+    for i, piece in enumerate(re.split(REPLY, text)):  # every second piece is a reply
         found = tokenizer.encode(piece)
         ids += found
         taught += [float(i % 2 == 0)] * len(found)
@@ -224,7 +229,8 @@ def encode_taught(tokenizer, text):
 
 
 def demonstration_batch(tokenizer, problems, shares, rng, rows=32):
-    """ids (rows, T), right-padded, and the mask (rows, T-1) of what is taught: completion and end."""
+    """Return ids (rows, T), padded on the right, and the mask (rows, T-1) of the taught tokens: the model's own,
+    and the end."""
     asked = rng.choices(problems, k=rows)
     behaviours = rng.choices([*shares], [*shares.values()], k=rows)
     wholes = []
@@ -242,8 +248,8 @@ def demonstration_batch(tokenizer, problems, shares, rng, rows=32):
 
 
 def worked_accuracy(model, tokenizer, task, problems=200):
-    """How often the working mode is right: begun with <think> and a digit, or with a call where the model knows the
-    tool, then continued greedily."""
+    """Return how often the working behaviour is right. The completion is begun with <think> and a digit, with a
+    call if the model knows the tool, or with a search for a question, and then continued greedily."""
     begun = []
     for problem in task.train[:problems]:
         start = "<search>" if "query" in problem else "<think>" + problem["problem"][0]
@@ -260,13 +266,13 @@ def worked_accuracy(model, tokenizer, task, problems=200):
 
 
 def warm_up(model, tokenizer, task, seed, phases, first=500, second=500, lr=5e-3, gate=0.9):
-    """Supervised training on demonstrations, in two phases of so many steps.
+    """Train on demonstrations, in two phases of `first` and `second` steps.
 
-    The first phase goes on until worked answers are right as often as the gate says, which is asked
-    every 50 steps: a base that cannot work gives RLVR nothing to select, and no reward makes up
-    for that. A gate of 0 is for bases that are not to work anything out. The loss is divided by a
-    constant: a mean over the batch's tokens would count those of short completions more.
-    Raises ModelError where ten times the steps are not enough.
+    The first phase goes on until the share of right worked answers, checked every 50 steps, reaches the gate: a base
+    that cannot work gives RLVR nothing to select, and no reward makes up for that. A gate of 0 is for bases that are
+    not meant to work anything out. The loss is divided by a constant: with a mean over the batch's tokens, tokens
+    would weigh more in a batch of short completions.
+    Raises ModelError if ten times the steps are not enough.
     """
     rng = random.Random(seed)
     optimizer = torch.optim.AdamW(model.parameters(), lr=lr, betas=(0.9, 0.98), weight_decay=0.0)
@@ -300,7 +306,7 @@ def warm_up(model, tokenizer, task, seed, phases, first=500, second=500, lr=5e-3
 
 
 def make(seed, out, task="arithmetic", phases=None, steps=500, gate=0.9):
-    """Write a tiny base to the directory `out` -> its path. steps=0: random weights."""
+    """Write a tiny base to the directory `out` and return its path. steps=0: random weights."""
     tokenizer = symbol_tokenizer(SYMBOLS[task])
     model = Qwen3(tiny_config(tokenizer.num_tokens, eos_token_id=0))
     init_weights(model, torch.Generator().manual_seed(seed))
@@ -315,7 +321,9 @@ def main(argv=None):
     parser = parser_of(__doc__)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", required=True, help="a new folder for the model")
-    parser.add_argument("--task", choices=list(SYMBOLS), default="arithmetic", help="its symbols")
+    parser.add_argument(
+        "--task", choices=list(SYMBOLS), default="arithmetic", help="its task and tokens"
+    )
     parser.add_argument("--random", action="store_true", help="no warm-up: random weights")
     args = parser.parse_args(argv)
     if not args.random and args.task not in DEMONSTRATED:

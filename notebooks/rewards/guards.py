@@ -1,5 +1,5 @@
-"""guards.py - How policies cheat, and guards: what looks like a hack, quotas, and a vote of judges (the chapter on
-verifier-based RL, 8). And controls, which a real reward must beat.
+"""guards.py - how policies cheat, and guards against it: a detector of hacks, quotas, and a majority vote (the
+chapter on verifier-based RL, 8). Also controls, which a real reward must beat.
 
     python train.py --reward notebooks/rewards/guards.py:coin
 """
@@ -11,24 +11,25 @@ from notebooks.rewards.structured import WORD
 from verifiers import boxed_reward, extract_boxed_answer, grade_answer, verify_format
 
 # ---- Controls --------------------------------------------------------------------------------------
-# Each pays for something else than being right, and logs boxed_reward's accuracy. Qwen2.5-Math improves even under
-# some of them (Shao et al. 2025, arXiv 2506.10947), so a rise alone shows nothing about a reward.
+# Each rewards something other than a right answer, and logs boxed_reward's accuracy. Qwen2.5-Math improves even
+# under some of them (Shao et al. 2025, arXiv 2506.10947), so higher accuracy alone does not show that a reward works.
 
 
 def coin(completion, problem):
-    """Heads or tails by a hash, so it falls the same way in every process and after a resume."""
+    """Return 0 or 1 by a hash of problem and completion, so that it is the same in every process and after a
+    resume."""
     heads = zlib.crc32(f"{problem['problem']}\0{completion}".encode("utf-8", "replace")) & 1
     return float(heads), boxed_reward(completion, problem)[1]
 
 
 def inverted(completion, problem):
-    """1 for a boxed answer that is wrong."""
+    """Return 1 for a wrong answer in a box."""
     right, parts = boxed_reward(completion, problem)
     return float(parts["answered"] and not right), parts
 
 
 def format_only(completion, problem):
-    """1 for the tagged form, whatever is in it."""
+    """Return 1 for the tagged form, whatever its content."""
     return verify_format(completion)["structure"], boxed_reward(completion, problem)[1]
 
 
@@ -36,7 +37,7 @@ _BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])")
 
 
 def first_box(completion, problem):
-    """The textbook's re.search: the first box counts, so a guess before any work is judged."""
+    """Score the first box, as the textbook's re.search does: a guess before any work counts."""
     starts = [box.start() for box in _BOX.finditer(completion)]
     first = completion[: starts[1]] if len(starts) > 1 else completion
     paid = boxed_reward(first, {"answer": problem["answer"]})[0]
@@ -44,7 +45,7 @@ def first_box(completion, problem):
 
 
 def any_box(completion, problem):
-    """Any box that is right counts (of the first 100): pays for boxing every number there is."""
+    """Return 1 if any of the first 100 boxes is right: it rewards boxing every number there is."""
     starts = [box.start() for box in _BOX.finditer(completion)][:100]
     texts = [completion[start:end] for start, end in zip(starts, [*starts[1:], None])]
     truth = {"answer": problem["answer"]}
@@ -63,18 +64,18 @@ _ANNOUNCING = set(
 
 
 def last_number(completion, problem):
-    """1 if the last number of the completion, in a box or not, is the answer: one more way to read it."""
+    """Return 1 if the last number of the completion, boxed or not, is the answer: one more way to read it."""
     numbers = _NUMBER.findall(completion)
     right = float(bool(numbers) and grade_answer(numbers[-1], problem["answer"]))
     return right, {"accuracy": right, "answered": float(bool(numbers))}
 
 
 def robust_reward(response, problem, verifiers=None, needed=2):
-    """1 if at least `needed` of the verifiers, themselves rewards, pay more than a half.
+    """Return 1 if at least `needed` of the verifiers, which are rewards themselves, return more than 0.5.
 
-    A vote helps only against flaws that the verifiers do not share. The default ones read the answer in
-    three places: the last box, the first box, the last number. None of them implies another, so that no
-    single one decides. The chapter's three are an exact match, sympy and a model: give them as `verifiers`.
+    A vote helps only against flaws that the verifiers do not share. The default ones read the answer in three
+    places: the last box, the first box, the last number. None of them implies another, so no single one decides.
+    The chapter votes with an exact match, sympy and a model: to do so, pass these as `verifiers`.
     """
     verifiers = verifiers or (boxed_reward, first_box, last_number)
     votes = sum(verifier(response, problem)[0] > 0.5 for verifier in verifiers)
@@ -84,8 +85,8 @@ def robust_reward(response, problem, verifiers=None, needed=2):
 
 
 def derivation(think, answer):
-    """Characters of thinking that do more than announce: "The answer is 42." has 0, "6*7=42" has
-    6."""
+    """Return how many characters of the thinking do more than announce an answer: 0 for "The answer is 42.", 6
+    for "6*7=42"."""
     text = re.sub(r"答案|显然|是|\\(?:boxed|fbox)\{[^{}]*\}", " ", think.lower())
     words = [word.strip(".,;:!?$()*") for word in text.split()]
     idle = _ANNOUNCING | {(answer or "").lower()}
@@ -93,9 +94,10 @@ def derivation(think, answer):
 
 
 def is_hacking(response: str) -> bool:
-    r"""Does it look like an answer without being one: no derivation before it, or the thinking after it?
+    r"""Return True if it looks like an answer without being one: no derivation before it, or the thinking after
+    it.
 
-    In place of the patterns of the chapter on verifier-based RL, 8.4: </think>.*\\boxed, meant for a box
+    This replaces the patterns of the chapter on verifier-based RL, 8.4. There </think>.*\\boxed, meant for a box
     without thinking, fires on every answer in R1's form, and "based on the above, ... 4" on honest ones.
     """
     answer = re.search(r"<answer>|\\(?:boxed|fbox)\b|$", response).start()
@@ -106,7 +108,7 @@ def is_hacking(response: str) -> bool:
 
 
 def quotas(response: str) -> float:
-    """Off for excess: 0.5 above 20 tool calls, 0.3 above 16000 words, 0.5 above 10 <think>."""
+    """Return the penalty for excess: 0.5 above 20 tool calls, 0.3 above 16000 words, 0.5 above 10 <think>."""
     return (
         0.5 * (response.count("<tool_call>") > 20)
         + 0.3 * (len(WORD.findall(response)) > 16000)
@@ -115,7 +117,7 @@ def quotas(response: str) -> float:
 
 
 def guarded(reward_fn):
-    """The reward less 0.5 for what is_hacking finds and less the quotas."""
+    """Return reward_fn minus 0.5 for what is_hacking finds, and minus the quotas."""
 
     def reward(completion, problem):
         value, parts = reward_fn(completion, problem)

@@ -1,18 +1,18 @@
-"""process.py - process rewards (chapter 15): are the equations of a completion right (verify_steps), and without labels:
-how often does a prefix still lead to the answer?
+"""process.py - process rewards (chapter 15). Are the equations of a completion right (verify_steps)? Without labels:
+how often does a prefix still lead to the answer (shares)?
 
     python train.py --reward notebooks/rewards/process.py:steps_reward
 
-A process reward model wants a label for each step, and people are expensive. In Math-Shepherd
+A process reward model needs a label for each step, and people are expensive. In Math-Shepherd
 (arXiv 2312.08935) a model makes the labels: it continues each prefix N times, and the right answers
 are counted.
 
     soft label of step k   share of right answers among N continuations of the first k steps
     hard label             1 if any of them is right
 
-A wrong step is where the share falls. The model that continues must be able to solve the problem from
-a good prefix, so it is a trained one. Nothing is needed but the true answer, for the usual verifier of
-outcomes. The price is N completions a step. Notebook 3 measures how often the place is right.
+At a wrong step the share falls. The model that continues must be trained already: it has to solve
+the problem from a good prefix. Only the true answer is needed, for the usual verifier of
+outcomes. The price is N completions per step. Notebook 3 measures how often this finds the step.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ from verifiers import arithmetic, explain_grade, extract_boxed_answer, split_tag
 
 TINY = Path(__file__).resolve().parents[1] / "tiny"
 
-# ---- Steps that hold -------------------------------------------------------------------------------
+# ---- Right steps -----------------------------------------------------------------------------------
 
 MAX_STEPS = 60  # equations read in one completion
 _NAMED = "sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh ln log exp sqrt pi".split()
@@ -49,19 +49,21 @@ _SPOKEN = re.compile(
 
 
 def verify_steps(rollout: str) -> dict:
-    """frac: the share of the equations in the thinking that hold, a process reward in code.
+    """Return a dict. equations: how many the thinking has; hold: how many of them hold; frac: their
+    share, a process reward in code.
 
-    Of 66+3=69;69+2=72 one of two holds; a chain a=b=c is two. Not counted is what has a free variable
-    (2x=6) or cannot be read, an equation said before, and 1=1: repeating is no work. Two limits: each
-    equation is read alone, so 2x=10+4=14 passes after 2x+4=10; and easy equations dilute a wrong one, so
-    keep the weight small. Read are about MAX_STEPS equations of the think block, or of the whole text.
+    In 66+3=69;69+2=72 one of two equations holds; a chain a=b=c is two. These do not count: an
+    equation with a free variable (2x=6), one that cannot be read or was stated before, and 1=1:
+    repeating is no work. Two limits: each equation is read alone, so 2x=10+4=14 passes after 2x+4=10;
+    and easy equations dilute a wrong one, so keep the weight small. About MAX_STEPS equations are
+    read at most, in the think block or, if there is none, in the whole text.
     """
     tags = split_tags(rollout)
     verdicts = {}
     for line in _BREAK.split(tags[0] if tags else rollout):
         if "=" not in line or len(verdicts) >= MAX_STEPS or _SPOKEN.search(line):
             continue
-        # \0 is where words were.
+        # \0 marks where words were.
         sides = _PROSE.sub("\0", line.replace("&", "")).split("=", MAX_STEPS)
         for pair in map(_beside, sides, sides[1:]):
             if pair not in verdicts:
@@ -72,15 +74,15 @@ def verify_steps(rollout: str) -> dict:
 
 
 def _beside(left, right):
-    """The sides of an equals sign up to the next words: "so 2+3", "5 and" -> "2+3", "5". Nothing of
-    cost - 3 = 5 or floor(7/2) = 3, where a word is part of a side."""
+    """Return the sides of an equals sign up to the next words: "so 2+3", "5 and" -> "2+3", "5". If
+    a word is part of a side, as in cost - 3 = 5 or floor(7/2) = 3, both are empty."""
     (_, word, left), (right, _, rest) = left.rpartition("\0"), right.partition("\0")
     torn = word and left.strip()[:1] in [*"+-*/^("] or rest.strip()[:1] in [*"+-*/^"]
     return ("", "") if torn else ("".join(left.split()), "".join(right.split()))
 
 
 def _holds(left, right):
-    """True or False for a statement about numbers, None for anything else."""
+    """Return True or False for a statement about numbers, None for anything else."""
     words = {*re.findall("[A-Za-z]+", left), *re.findall("[A-Za-z]+", right)}
     if not words <= _KNOWN or max(len(left), len(right)) > 60:
         return None
@@ -91,14 +93,15 @@ def _holds(left, right):
 
 
 def steps_reward(completion, problem):
-    """tagged_reward + 0.05 times the share of equations that hold: little, so that easy ones cannot pay."""
+    """tagged_reward + 0.05 times the share of equations that hold: too little for easy equations
+    to pay off."""
     reward, parts = tagged_reward(completion, problem)
     steps = verify_steps(completion)["frac"] if parts["format"] else 0.0
     return reward + 0.05 * steps, parts | {"steps": steps}
 
 
 def steps_score(completion, problem):
-    """The share of equations that hold, in the tagged form."""
+    """Return the share of equations that hold, or 0 without the tagged form."""
     return verify_steps(completion)["frac"] if split_tags(completion) else 0.0
 
 
@@ -108,8 +111,8 @@ _NUMBER = re.compile(r"-?\d{1,15}(?:[./]\d{1,15})?")
 
 
 def prefixes(completion: str) -> list[str]:
-    """The completion up to each of its steps, from none to all of the thinking: "<think>1+2=3;3+4=7</think>.."
-    -> ["<think>", "<think>1+2=3;", "<think>1+2=3;3+4=7"]."""
+    """Return the completion up to each of its steps, from no step to the whole thinking:
+    "<think>1+2=3;3+4=7</think>.." -> ["<think>", "<think>1+2=3;", "<think>1+2=3;3+4=7"]."""
     start = completion.find("<think>") + len("<think>") if "<think>" in completion else 0
     thinking, _, _ = completion.partition("</think>")
     ends = [i + 1 for i in range(start, len(thinking)) if thinking[i] in ";\n"]
@@ -118,7 +121,7 @@ def prefixes(completion: str) -> list[str]:
 
 
 def shares(model, tokenizer, task, problem, texts, N=16, max_new_tokens=80):
-    """The share of right answers among N continuations of each text -> a list of floats."""
+    """Return, for each text, the share of right answers among N continuations of it."""
     prompt = task.prompt(problem)
     starts = [tokenizer.encode(prompt + text) for text in texts]
     rollouts = sample(model, starts, N, max_new_tokens)
@@ -131,32 +134,33 @@ def shares(model, tokenizer, task, problem, texts, N=16, max_new_tokens=80):
 
 
 def wrong_step(found: list[float], keeps=0.5):
-    """The first step after which less than `keeps` of the share before it is left, or None.
+    """Return the first step after which less than `keeps` of the share before it is left, or None.
 
-    found[0] is the share without any step. Example: 0.9, 0.95, 0.1, 0.05 -> 2. After a share of 0
-    nothing can fall further, so the first fall names the step, and what follows from it is not named.
+    found[0] is the share before the first step. Example: 0.9, 0.95, 0.1, 0.05 -> 2. The first fall
+    names the wrong step. Later steps are not named: once the share is 0, it cannot fall further.
     """
     falls = (k for k in range(1, len(found)) if found[k] < keeps * found[k - 1])
     return next(falls, None)
 
 
 def last_number(text: str):
-    """The last number of a text, as a Fraction, or None."""
-    with contextlib.suppress(IndexError, ZeroDivisionError):  # none; 3/0
+    """Return the last number of a text as a Fraction, or None."""
+    with contextlib.suppress(IndexError, ZeroDivisionError):  # no number; 3/0
         return Fraction(_NUMBER.findall(text)[-1])
 
 
 def string_judge(completion, problem):
-    """1 if the last box holds the truth letter by letter. It computes nothing, so no grader can be fooled."""
+    """Return 1 if the last box has the truth letter by letter. It computes nothing, so there is no
+    grader to fool."""
     said = extract_boxed_answer(completion)
     right = float(said is not None and said.replace(" ", "") == problem["answer"].replace(" ", ""))
     return right, {"accuracy": right, "answered": float(said is not None)}
 
 
 def majority_judge(model, tokenizer, task, N=16, max_new_tokens=80):
-    """A judge that does not know the true answer: it solves the problem N times itself, and pays a
-    completion that ends with the number that most of its own solutions end with -> a reward, for
-    guards.robust_reward."""
+    """Return a reward that does not know the true answer, for guards.robust_reward. It solves the
+    problem N times itself, and gives 1 to completions that end with the most frequent final number
+    of its own solutions."""
 
     @functools.cache
     def own_answer(text):
@@ -173,13 +177,13 @@ def majority_judge(model, tokenizer, task, N=16, max_new_tokens=80):
 
 
 # ---- A process reward model ------------------------------------------------------------------------
-# Small on purpose: the tiny base, frozen, and a logistic regression on what it knows at the end of a step. It is a model
-# of how its own samples go on. Wrong steps of a kind that they do not have it has never seen.
+# Small on purpose: the tiny base, frozen, and a logistic regression on its hidden state at the end of a step. It models
+# how the base's own samples go on, so it knows only the kinds of wrong steps that occur in them.
 
 
 @torch.no_grad()
 def at_steps(model, tokenizer, problem, completion):
-    """The hidden state (C) at the end of each step -> (steps, C). Without a step there is none."""
+    """Return the hidden state at the end of each step: (steps, C). A completion without steps has none."""
     prompt = tokenizer.encode(problem)
     ends = [len(prompt + tokenizer.encode(text)) - 1 for text in prefixes(completion)[1:]]
     ids = torch.tensor([prompt + tokenizer.encode(completion)])
@@ -187,7 +191,7 @@ def at_steps(model, tokenizer, problem, completion):
 
 
 def fit(states, labels, decay=1e-3, steps=200):
-    """Logistic regression on states (n, C) and soft labels (n) -> weight (C), bias."""
+    """Fit a logistic regression to states (n, C) and soft labels (n) -> weight (C), bias."""
     weight = torch.zeros(states.shape[1], requires_grad=True)
     bias = torch.zeros((), requires_grad=True)
     optimizer = torch.optim.Adam([weight, bias], lr=0.05)
@@ -201,8 +205,8 @@ def fit(states, labels, decay=1e-3, steps=200):
 
 @functools.cache
 def process_model(problems=40, samples=8, N=8):
-    """Trained on steps of the tiny base and the shares of its right continuations (some ten seconds) -> a function
-    (problem, completion) -> the scores of its steps, 0 to 1."""
+    """Train on steps of the tiny base and the shares of right answers when they are continued (about ten seconds).
+    Returns a function (problem, completion) -> scores of its steps, 0 to 1."""
     model, tokenizer = load(str(TINY))
     task = arithmetic()
     batch = roll_out(
@@ -230,12 +234,13 @@ TOTALS = {"mean": statistics.fmean, "min": min, "sum": sum}
 
 
 class ProcessReward(GRPO):
-    """GRPO that pays what the process model says of the steps, in place of the task's reward. Of the answer it says
-    nothing. What was cut off, or has no step, earns 0. (A method, for the process model must be trained first.)"""
+    """GRPO that rewards the process model's scores of the steps, in place of the task's reward. The answer does not
+    count. A completion that was cut off, or has no step, earns 0. (This is a method, because the process model must
+    be trained first.)"""
 
     @dataclass
     class Settings(GRPO.Settings):
-        total: str = option("mean", "of the scores of the steps: mean, min, sum")
+        total: str = option("mean", "how to combine the scores of the steps: mean, min, sum")
 
     def setup(self, model, tokenizer):
         self.scores = process_model()

@@ -1,5 +1,5 @@
-"""program_parts.py - Programs in parts: syntax, tests, speed, safety; and tests that say nothing about a program (the chapter
-on verifier-based RL, 2.1 and 4).
+"""program_parts.py - rewards for parts of a program (syntax, tests, speed, safety), and a check of tests that any
+program passes (the chapter on verifier-based RL, 2.1 and 4).
 
     python train.py --task programs.jsonl --reward notebooks/rewards/program_parts.py:code_strict
 """
@@ -21,11 +21,11 @@ _DANGEROUS = set(
     "__subclasses__".split()
 )
 MAX_CODE = 20_000  # characters of one program
-warnings.filterwarnings("ignore", module="<completion>")  # "\d" in a model's string is no news
+warnings.filterwarnings("ignore", module="<completion>")  # do not report "\d" in a model's string
 
 
 def read_program(code: str) -> tuple[bool, bool]:
-    """(is it Python, does it name nothing dangerous), unrun: a signal for training, no protection."""
+    """Return (is it Python, does it name nothing dangerous), without running it: a training signal, no protection."""
     try:
         nodes = list(ast.walk(ast.parse(code[:MAX_CODE], "<completion>")))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -39,7 +39,7 @@ def read_program(code: str) -> tuple[bool, bool]:
 
 
 def tested(response, problem, tests):
-    """The last program of a completion -> is it Python, is it harmless, what it does in these tests, parts."""
+    """Test the last program of a completion -> (is it Python, is it harmless, the results of the tests, parts)."""
     code = extract_code(response)
     syntax, safe = read_program(code) if code else (False, False)
     out = {"frac": 0.0, "seconds": 0.0}
@@ -52,10 +52,10 @@ def tested(response, problem, tests):
 def code_parts_reward(response, problem):
     """0.1 syntax + 0.7 tests + 0.1 speed + 0.1 safety, for the last program of the completion.
 
-    problem: "tests", a list of asserts; and optionally "before", what runs ahead of the program;
-    "baseline", the share of the tests that nothing earns (check_tests), so that tests is how far the
-    share passed is above it; "seconds", after which speed is 0.5 (5). Departure: speed and safety
-    count only where tests does; in the chapter `pass` is fast and safe, and so worth 0.3.
+    problem: "tests" is a list of asserts. Optional: "before", code that runs ahead of the program;
+    "baseline", the share of the tests that a program passes without solving anything (check_tests), so
+    that only a higher share counts; "seconds", after which speed is 0.5 (default 5). Departure: speed
+    and safety count only if tests is above 0; in the chapter `pass` is fast and safe, and so worth 0.3.
     """
     syntax, safe, out, parts = tested(response, problem, problem["tests"])
     least = min(problem.get("baseline", 0.0), 1 - 1e-9)
@@ -68,11 +68,12 @@ def code_parts_reward(response, problem):
 
 
 def quick_code_reward(response, problem, count=3):
-    """0.5 for a program that is Python + 0.5 of the share passed of a few tests: cheap where there are
-    many tests (the chapter on verifier-based RL, 2.1). Which tests is drawn by the problem's text, so
-    that all completions of a group meet the same. Departures: in the chapter the program need not pass
-    any test for its first half, so that `pass` earns 0.5; here it must. What passes all of the few tests
-    may fail the others: `accuracy` is of the few, so evaluate with all of them (code_reward)."""
+    """0.5 if any of a few tests passes + 0.5 times the share of them that pass: cheap if there are
+    many tests (the chapter on verifier-based RL, 2.1). The problem's text decides which tests are
+    drawn, so all completions of a group get the same ones. Departure: in the chapter the first half
+    is for any Python program, so `pass` earns 0.5; here the program must pass a test. A program that
+    passes these few tests may fail the others, and `accuracy` counts only the few, so evaluate with
+    all tests (code_reward)."""
     tests = list(problem["tests"])
     random.Random(problem.get("problem", "")).shuffle(tests)
     syntax, _, out, parts = tested(response, problem, tests[:count])
@@ -81,10 +82,11 @@ def quick_code_reward(response, problem, count=3):
 
 
 def check_tests(problems: list[dict], timeout: float = 1.0) -> list[dict]:
-    """What programs that have learned nothing earn: run this on a data set before training on it. problems: dicts with
-    "tests" -> for each {"empty", "echo", "constant", "value"}: the share of its tests that is passed by the
-    empty program, by one that returns its first argument, and by the best that returns one constant (its `value`:
-    code_reward's baseline)."""
+    """Return what programs that solve nothing earn. Run this on a data set before training on it.
+
+    problems: dicts with "tests". For each: {"empty", "echo", "constant", "value"}. The first three are shares of
+    its tests that a program passes: the empty one, one that returns its first argument, and the best one that
+    returns a constant (`value`). "constant" can be code_parts_reward's baseline."""
     return [_unlearned(problem, timeout) for problem in problems]
 
 
@@ -110,5 +112,5 @@ def _unlearned(problem, timeout):
 
 
 def code_strict(completion, problem):
-    """code_parts_reward in which only a program that passes all tests has passed any."""
+    """code_parts_reward, but a program that fails any test counts as failing all."""
     return code_parts_reward(completion, problem | {"baseline": 1.0})

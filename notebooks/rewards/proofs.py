@@ -1,4 +1,4 @@
-"""proofs.py - Proofs that Coq checks, inside bubblewrap (chapter 9.5)."""
+"""proofs.py - proofs checked by Coq, inside bubblewrap (chapter 9.5)."""
 
 import math
 import shutil
@@ -10,16 +10,16 @@ MAX_PROOF = 2**24  # bytes of one compiled proof
 
 
 def verify_proof(statement: str, proof: str, header="", timeout=30.0, memory_mb=2048) -> dict:
-    """Does the model's Coq proof prove the statement? -> {"proved": bool, "why": str}.
+    """Return {"proved": bool, "why": str}: does the model's Coq proof prove the statement?
 
     statement: a proposition, `forall n : nat, n + 0 = n`; proof: `Proof. ... Qed.` or the tactics alone;
     header: what both need, such as `Require Import Arith.`; timeout: seconds for each of two runs of
-    coqc. FileNotFoundError without coqc and bwrap, RuntimeError where bwrap may not start.
+    coqc. Raises FileNotFoundError without coqc and bwrap, RuntimeError if bwrap cannot start.
 
-    That a file of the model compiles proves nothing: it may define the theorem away. So a second file,
-    which the first cannot write to, states the theorem *before* it loads the first, takes its proof from
-    there and asks Coq what it assumes: Admitted, axioms and switched-off checks show there. Lean is not
-    supported, because its proofs are programs that can change what Lean prints.
+    A model's file that compiles proves nothing: it may define the theorem away. So a second file, which
+    the first cannot write to, states the theorem *before* it loads the first and takes the proof from
+    it. Then it asks Coq what the proof assumes: this reveals Admitted, axioms and disabled checks. Lean
+    is not supported, because its proofs are programs that can change what Lean prints.
     """
     proof = proof if "Qed." in proof else f"Proof.\n{proof}\nQed."
     written = f"{header}\nTheorem goal : {statement}.\n{proof}\n"
@@ -36,7 +36,7 @@ def verify_proof(statement: str, proof: str, header="", timeout=30.0, memory_mb=
     return {"proved": proved, "why": "proved" if proved else messages[-500:] or "timeout"}
 
 
-# The log and the compiled file are cut inside, so that nothing unbounded reaches the trainer's memory.
+# The log and the compiled file are cut inside the sandbox, so nothing unbounded reaches the trainer's memory.
 _COMPILE = """
 cp /in/* . && ulimit -v {memory} && ulimit -t {seconds} && echo started >&2 || exit 1
 coqc -q -R . "" {name}.v >log 2>&1
@@ -46,10 +46,11 @@ head -c 20000 log >&2
 
 
 def _coqc(files, timeout, memory_mb):
-    """Compile the last of the files inside bubblewrap -> (the compiled file or b"", what Coq said).
+    """Compile the last of the files inside bubblewrap -> (the compiled file or b"", Coq's messages).
 
-    Inside there is /usr, read-only, an empty /work in memory that vanishes, and nothing else: no network,
-    no other processes, no home, no environment. The end of bwrap is the end of everything in it.
+    The sandbox has read-only system folders, the files, and an empty /work in memory that vanishes at
+    the end. It has no network, no other processes, no home and no environment. When bwrap ends,
+    everything in it ends.
     """
     for program, package in {"coqc": "coq", "bwrap": "bubblewrap"}.items():
         if not shutil.which(program):
@@ -78,6 +79,6 @@ def _coqc(files, timeout, memory_mb):
         except subprocess.TimeoutExpired:
             return b"", "timeout"
     started, mark, messages = run.stderr.decode("utf-8", "replace").partition("started\n")
-    if not mark or started:  # no verdict: bwrap itself has failed
+    if not mark or started:  # no result: bwrap itself has failed
         raise RuntimeError(f"verify_proof: bubblewrap cannot start here: {started.strip()[:300]}")
     return run.stdout, messages.strip()

@@ -1,10 +1,10 @@
-"""reasoning.py - The recipes of chapter 15: R1-Zero, R1, Kimi k1.5, Olmo 3; repetition, refusals, languages. And other
-ways to put verdicts together: products, phases by step, terms with a name.
+"""reasoning.py - the rewards of chapter 15 (R1-Zero, R1, Kimi k1.5, Olmo 3), with terms for repetition, refusals and
+languages, and other ways to combine scores: products, phases by step, named terms.
 
     python train.py --reward notebooks/rewards/reasoning.py:olmo
 
-Chapter 14 adds terms up (RewardFn, make_reward); the chapter on verifier-based RL gates them and changes
-them in mid-run. with_term is a slot for any score from 0 to 1.
+Chapter 14 adds terms up (RewardFn, make_reward). The chapter on verifier-based RL multiplies them (gated) and changes
+them during a run (Curriculum). with_term adds any score from 0 to 1.
 """
 
 import math
@@ -40,24 +40,24 @@ _SCRIPTS = [
 
 
 def mixed_scripts(text, threshold=0.10):
-    """Is more than a tenth of the letters outside the main script? Chinese with an x is Chinese."""
+    """Return True if more than a tenth of the letters are outside the main script. A single x does not count."""
     counts = [sum(map(len, re.findall(script, text))) for script in _SCRIPTS]
     return sum(counts) - max(counts) > threshold * sum(counts)
 
 
 @dataclass
 class ReasoningReward:
-    """R = w_acc acc + w_fmt fmt + len + lang (chapter "Reward Design for Reasoning"), n words of
+    """R = w_acc acc + w_fmt fmt + len + lang (chapter "Reward Design for Reasoning"), for n words of
     thinking:
 
     acc    1 if the last box of the answer is right
-    fmt    1 for the tagged form, whatever is thought in it (guards.py looks for a derivation)
-    len    w_len min(n, len_cap) / len_cap (w_len n / len_cap if saturates is False); beyond the
-           threshold less w_ramble min(1, n / ramble_threshold - 1): a right answer after 612
-           words earns 1.1 - 0.3 * 0.53 = 0.94
+    fmt    1 for the tagged form, whatever the thinking is (guards.py looks for a derivation)
+    len    w_len min(n, len_cap) / len_cap (w_len n / len_cap if saturates is False); above the threshold
+           minus w_ramble min(1, n / ramble_threshold - 1): a right answer after 612 words earns
+           1.1 - 0.3 * 0.53 = 0.94
     lang   -w_lang if the thinking mixes scripts, however much
-    All are 0 if the completion was cut off, or its tags are broken or missing; with needs_tags
-    False a right box without tags earns w_acc."""
+    All are 0 if the completion was cut off, or its tags are broken or missing. With needs_tags=False,
+    a right box without tags earns w_acc."""
 
     w_acc: float = 1.0
     w_fmt: float = 0.1
@@ -100,11 +100,12 @@ class ReasoningReward:
         return out["R"], parts | box_parts(out["extracted"], problem)
 
 
-# ---- Verdicts together -----------------------------------------------------------------------------
+# ---- Combining scores ------------------------------------------------------------------------------
 
 
 def gated(verifier_out: dict, rules: list[RuleSpec]) -> float:
-    """R = prod_i r_i: any rule at 0 makes it 0, weights do not matter. Strict, and silent at the start."""
+    """Return R = prod_i r_i. Any rule at 0 makes it 0, and weights do not matter. It is strict: at
+    first, a policy may earn nothing."""
     return math.prod(rule.score_fn(verifier_out) for rule in rules)
 
 
@@ -113,10 +114,10 @@ _FORMAL = {"format", "structure", "think_length"}
 
 
 def check_weights(rules: list[RuleSpec]) -> list[RuleSpec]:
-    """The same rules, with a warning where a policy could live without being right.
+    """Return the rules, and warn if a policy could do well without being right.
 
     Correctness should have at least 60 % of the weight and the form less than 10 % (the chapter on
-    verifier-based RL, section 6.2). 1.0 and 0.1 are 90.9 and 9.1 %.
+    verifier-based RL, section 6.2). The weights 1.0 and 0.1 are 90.9 and 9.1 %.
     """
     total = sum(rule.weight for rule in rules) or 1.0
     main = sum(rule.weight for rule in rules if rule.name in _MAIN) / total
@@ -131,7 +132,7 @@ def check_weights(rules: list[RuleSpec]) -> list[RuleSpec]:
 
 
 def earnable(reward: ReasoningReward) -> list[RuleSpec]:
-    """The terms of a ReasoningReward that compete, for check_weights: a penalty cannot be earned."""
+    """Return the terms of a ReasoningReward that a policy can earn, for check_weights. Penalties are left out."""
     return weights(accuracy=reward.w_acc, format=reward.w_fmt, length=reward.w_len)
 
 
@@ -144,8 +145,8 @@ class RewardFn:
 
 
 def make_reward(*fns: RewardFn):
-    """Addition is composition: combined(prompt, completion, meta) -> the sum of the terms. combined.reward is the same
-    for --reward (mine = make_reward(..).reward): meta is the problem, and each term a part of the log."""
+    """Return combined(prompt, completion, meta), the sum of the terms. combined.reward does the same for --reward
+    (mine = make_reward(..).reward): meta is the problem, and each term is a part in the log."""
     if len({rf.name for rf in fns}) < len(fns):
         raise ValueError(f"make_reward: two terms share a name: {', '.join(rf.name for rf in fns)}")
 
@@ -161,16 +162,16 @@ def make_reward(*fns: RewardFn):
 
 
 def score_group(rollouts: list[str], truth: str) -> dict:
-    """The chapter's inner loop, G rollouts of one problem -> {"rewards", "advantages"}, G floats each."""
+    """Score G rollouts of one problem: the chapter's inner loop -> {"rewards", "advantages"}, G floats each."""
     paid = [aggregate(verify_math(rollout, truth), MATH_RULES) for rollout in rollouts]
     return {"rewards": paid, "advantages": group_advantages(paid)}
 
 
 @dataclass
 class Curriculum:
-    """Phases [(first step, reward), ...], by problem["step"], which the training loop sets. The chapter on
-    verifier-based RL (6.3) has correctness from 0, + 0.1 format from 1000, + 0.1 cost from 3000: a cost
-    discourages exploring. Without a step, as in an evaluation, the last phase counts."""
+    """Phases [(first step, reward), ...], chosen by problem["step"], which the training loop sets. The
+    chapter on verifier-based RL (6.3) starts with correctness, adds 0.1 format at step 1000 and 0.1 cost
+    at step 3000: a cost discourages exploring. Without a step, as in an evaluation, the last phase counts."""
 
     phases: list
 
@@ -180,8 +181,9 @@ class Curriculum:
 
 
 def with_term(reward, name, score, weight, when=lambda problem: True):
-    """reward + weight * score(completion, problem): a slot for any score from 0 to 1, of a model or a rule.
-    when(problem): where it counts. subtle: for a whole group or not at all, or luck would look like merit."""
+    """Return reward + weight * score(completion, problem), for any score from 0 to 1, by a model or a
+    rule. when(problem): whether it counts. subtle: `when` must treat a whole group alike, or luck would
+    look like merit."""
 
     def extended(completion, problem):
         value, parts = reward(completion, problem)
@@ -194,7 +196,8 @@ def with_term(reward, name, score, weight, when=lambda problem: True):
 
 
 def one_in(n):
-    """Every n-th problem. subtle: without the last digit of the hash, for those with a 0 there are held out."""
+    """Return a `when` that selects one problem in n. subtle: it drops the hash's last digit, which is 0
+    for all held-out problems."""
     return lambda problem: zlib.crc32(problem["problem"].encode("utf-8", "replace")) // 10 % n == 0
 
 
@@ -202,16 +205,16 @@ def one_in(n):
 
 
 def repetition(text: str, n=4) -> float:
-    """The share of n-grams that were there before: near 0 for honest text, near 1 for one phrase again
-    and again."""
+    """Return the share of n-grams that occurred before: near 0 for honest text, near 1 for one phrase over and
+    over."""
     grams = ngrams(WORD.findall(text), n)
     return 1 - len(grams) / grams.total() if grams else 0.0
 
 
 @dataclass
 class RepetitionReward(ReasoningReward):
-    """A ReasoningReward less w_rep times how far the repetition of the whole text has got from
-    rep_threshold to 1."""
+    """A ReasoningReward minus w_rep times the excess repetition of the whole text: 0 up to
+    rep_threshold, then rising linearly to 1."""
 
     w_rep: float = 0.3
     rep_threshold: float = 0.3
@@ -219,7 +222,7 @@ class RepetitionReward(ReasoningReward):
     def __call__(self, rollout: str, truth: str, truncated=False, **more) -> dict:
         out = super().__call__(rollout, truth, truncated, **more)
         if truncated or self.needs_tags and not out["fmt"]:
-            return out | {"rep": 0.0}  # all of it is 0, and stays so
+            return out | {"rep": 0.0}  # R is 0 and stays 0
         excess = max(0.0, repetition(rollout) - self.rep_threshold)
         rep = -self.w_rep * excess / (1 - self.rep_threshold)
         return out | {"R": out["R"] + rep, "rep": rep}
@@ -229,11 +232,11 @@ class RepetitionReward(ReasoningReward):
         return value, parts | {"repetition": repetition(completion)}
 
 
-# The four recipes as the chapter "Reward Design for Reasoning" gives them; its tables are simpler than the reports.
-# DeepSeek-R1 (2501.12948) pays the share of words in the right language. Kimi k1.5 (2501.12599) has no process model
-# and a length penalty relative to the group; the chapter's terms for helpfulness and process are below, its "small"
-# bonus and "cap" are our numbers. A bonus that never saturates outgrows accuracy in the end, here after 26
-# caps: --max-new-tokens must stay below. Olmo 3: 2512.13961.
+# The four recipes of the chapter "Reward Design for Reasoning". Its tables are simpler than the reports. DeepSeek-R1
+# (2501.12948) rewards the share of words in the right language. Kimi k1.5 (2501.12599) has no process model, and its
+# length penalty is relative to the group. Terms for helpfulness and process are below. The chapter calls Kimi's bonus
+# "small" and names a "cap": the numbers are ours. A bonus that never saturates exceeds accuracy in the end, here after
+# 26 caps: keep --max-new-tokens below that. Olmo 3: 2512.13961.
 REASONING_PRESETS = {
     "r1-zero": ReasoningReward(w_lang=0.0, w_ramble=0.0),
     "r1": ReasoningReward(),
@@ -246,7 +249,7 @@ r1_zero = REASONING_PRESETS["r1-zero"].reward
 r1 = REASONING_PRESETS["r1"].reward
 kimi = REASONING_PRESETS["kimi-k1.5"].reward
 olmo = REASONING_PRESETS["olmo-3"].reward
-language_later = Curriculum(  # R1-Zero's reward, and from step 30 on a penalty for mixing languages
+language_later = Curriculum(  # R1-Zero's reward until step 30, then R1's
     [(0, r1_zero), (30, r1)]
 )
 _REFUSAL = re.compile(
@@ -257,23 +260,24 @@ _REFUSAL = re.compile(
 
 
 def no_refusal(completion, problem):
-    """1 unless what is said behind the thinking refuses, by the usual English phrases: a term for
-    with_term. Chapter 14 names one for refusals and does not print it. It is a list of words, so a
-    policy can refuse in others; where a right answer is paid, a refusal earns nothing in any case."""
+    """Return 1 unless the text after the thinking refuses, by the usual English phrases: a term for
+    with_term. Chapter 14 mentions such a term, but does not print it. It is a list of phrases, so a policy
+    can refuse in others; if right answers are rewarded, a refusal earns nothing anyway."""
     said = completion.rpartition("</think>")[2]
     return float(not _REFUSAL.search(said.replace("\u2019", "'")))
 
 
 def rules_score(completion, problem):
-    """The share of AutoRule's rules to which its judge says Yes ($AUTORULE, see autorule/autorule.py)."""
-    from notebooks.autorule.autorule import rules_reward  # here only: it reads models
+    """Return the share of AutoRule's rules to which its judge says Yes ($AUTORULE, see autorule/autorule.py)."""
+    from notebooks.autorule.autorule import rules_reward  # here, because it loads models
 
     parts = rules_reward(completion, problem)[1]
     yes = [value for name, value in parts.items() if re.fullmatch("rule_[0-9]+", name)]
     return sum(yes) / max(1, len(yes))
 
 
-# What the chapter's tables add: R1's 0.2 for helpful and harmless in its last phase, a run of its own or a phase of a
-# Curriculum; Kimi's 0.05 for the process on 5 % of the problems (the hardest, it says: pass a `when` that knows them).
+# Further terms of the chapter's tables. R1 adds 0.2 for helpful and harmless answers in its last phase: make that a run
+# of its own, or a phase of a Curriculum. Kimi adds 0.05 for the process on 5 % of the problems. The chapter says the
+# hardest ones: for these, pass a `when` that knows them.
 r1_helpful = with_term(r1, "helpful", rules_score, 0.2)
 kimi_process = with_term(kimi, "process", steps_score, 0.05, one_in(20))

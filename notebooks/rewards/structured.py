@@ -1,5 +1,5 @@
-"""structured.py - Answers that are no number: JSON by a schema, tool calls, the episodes of a search agent (chapter 14;
-the chapter on verifier-based RL, 5.1), and translations (chapter 9.5).
+"""structured.py - verifies answers that are not numbers: JSON by a schema, tool calls, episodes of a search agent
+(chapter 14; the chapter on verifier-based RL, 5.1), and translations (chapter 9.5).
 """
 
 import functools
@@ -13,16 +13,17 @@ from verifiers import RuleSpec, aggregate, extract_boxed_answer, grade_answer
 
 MAX_JSON = 20_000  # characters of one JSON value
 
-# Words, to measure the length of the thinking: split at white space, as in the chapter; but a
-# Chinese or Japanese character is a word, and so is every run of 16 characters without a space.
+# A word, to measure the length of the thinking. Text is split at white space, as in the chapter. But a
+# Chinese or Japanese character is a word, and so are 16 characters without a space.
 WORD = re.compile(r"[\u3040-\u9fff]|[^\s\u3040-\u9fff]{1,16}")
 
 
 def verify_json(text: str, schema: dict) -> dict:
-    """parses: 1.0 for JSON; valid: 1.0 if it also conforms to the schema; value: what was read, or None.
+    """Return a dict. parses: 1.0 for JSON; valid: 1.0 if it also conforms to the schema; value: what was
+    read, or None.
 
-    Refused although Python's reader takes them: NaN, and a key given twice, which would leave the choice
-    to us. Example: '{"n": 3}' is valid against
+    Python's reader accepts NaN and a repeated key; here both are refused, since a repeated key would
+    leave the choice to us. Example: '{"n": 3}' is valid against
     {"type": "object", "properties": {"n": {"type": "integer", "enum": [3, 4]}}}.
     """
     try:
@@ -51,8 +52,9 @@ _JSON_TYPES = {
 
 
 def conforms(value, schema: dict) -> bool:
-    """The part of JSON Schema that function calls use: type, enum, required, properties,
-    additionalProperties, items. subtle: in Python True is an int and equals 1; in JSON it is neither."""
+    """Return True if the value conforms to the schema. This is the part of JSON Schema that function
+    calls use: type, enum, required, properties, additionalProperties, items. subtle: in Python True
+    is an int and equals 1; in JSON it is neither."""
     kind = schema.get("type")
     if kind and not isinstance(value, _JSON_TYPES[kind]):
         return False
@@ -75,10 +77,11 @@ def conforms(value, schema: dict) -> bool:
 
 
 def verify_tool_call(text: str, tools: dict) -> dict:
-    """calls, valid: how many tool calls there are and how many are well-formed; frac: valid / calls or 0.0.
+    """Return a dict. calls, valid: the numbers of all tool calls and of well-formed ones; frac: valid / calls
+    or 0.0.
 
-    A call is what Qwen3 writes, <tool_call>{"name": "search", "arguments": {"query": "..."}}</tool_call>.
-    tools: {name: JSON schema of its arguments}. A call in the thinking is only a thought.
+    A call has Qwen3's form, <tool_call>{"name": "search", "arguments": {"query": "..."}}</tool_call>. tools:
+    {name: JSON schema of its arguments}. A call in the thinking does not count.
     """
     name = {"type": "string", "enum": [*tools]}
     schema = {"type": "object", "required": ["name", "arguments"], "additionalProperties": False}
@@ -92,22 +95,22 @@ def verify_tool_call(text: str, tools: dict) -> dict:
 
 
 def weights(**of) -> list[RuleSpec]:
-    """weights(answer=1.0, format=0.1): rules that read the scores of the same names."""
+    """Return rules that read scores by their names: weights(answer=1.0, format=0.1)."""
     return [RuleSpec(name, weight, operator.itemgetter(name)) for name, weight in of.items()]
 
 
-COSTS = ((3, 1.0), (6, 0.7), (10, 0.3), (math.inf, 0.0))  # up to so many calls
+COSTS = ((3, 1.0), (6, 0.7), (10, 0.3), (math.inf, 0.0))  # (up to this many calls, score)
 SEARCH_RULES = weights(accuracy=0.7, format=0.05, call_success=0.1, cost=0.1, length_term=0.05)
 
 
 def search_agent_reward(trajectory, problem):
     """0.7 accuracy + 0.05 format + 0.1 call_success + 0.1 cost + 0.05 length_term (the chapter on
-    verifier-based RL, 5.1, where it is called length).
+    verifier-based RL, 5.1, which calls the last one length).
 
-    trajectory: the messages of an episode, {"role": "assistant", "content": text with <tool_call>s} and,
-    from the environment, {"role": "tool", "content": text, "error": bool}. problem: "answer", "tools" (see
-    verify_tool_call). Cost is 1 up to 3 calls, 0.7 up to 6, 0.3 up to 10, then 0; length_term is 1 up to
-    8000 words, then 0.5. Without calls format and success are 0, as in the chapter: were they 1, silence
+    trajectory: the messages of an episode, {"role": "assistant", "content": text with <tool_call>s} and, from
+    the environment, {"role": "tool", "content": text, "error": bool}. problem: "answer", and "tools" (see
+    verify_tool_call). cost is 1 up to 3 calls, 0.7 up to 6, 0.3 up to 10, then 0; length_term is 1 up to 8000
+    words, then 0.5. Without calls, format and call_success are 0, as in the chapter. If they were 1, silence
     would earn 0.30 and a failed try only 0.20.
     """
     said = [message["content"] for message in trajectory if message["role"] == "assistant"] or [""]
@@ -135,12 +138,14 @@ def search_agent_reward(trajectory, problem):
 
 
 def verify_translation(candidate: str, references) -> dict:
-    """bleu: BLEU-4 of one sentence, BP (p_1 p_2 p_3 p_4)^(1/4) (Papineni et al. 2002), and its factors.
+    """Return a dict. bleu: BLEU-4 of one sentence, BP (p_1 p_2 p_3 p_4)^(1/4) (Papineni et al. 2002);
+    precisions and brevity: its factors.
 
-    p_n: the share of the n-grams that a reference has too, each counted at most as often as in the
-    reference that has it most. For n > 1 one is added above and below (Lin and Och 2004), or most single
-    sentences would get 0. BP = min(1, exp(1 - r/c)), for c words against a reference of r, the closest in
-    length. Example (Papineni): seven times "the" against "the cat is on the mat" has p_1 = 2/7.
+    p_n is the share of the candidate's n-grams that a reference has, too. Each counts at most as often as it
+    occurs in any one reference. For n > 1, one is added to numerator and denominator (Lin and Och 2004), or
+    most single sentences would get 0. BP = min(1, exp(1 - r/c)), where the candidate has c words and the
+    reference closest in length has r. Example (Papineni): seven times "the" against "the cat is on the mat"
+    has p_1 = 2/7.
     """
     references = [references] if isinstance(references, str) else references
     words, *golds = (_BLEU_WORD.findall(text.lower()) for text in (candidate, *references))
@@ -148,7 +153,7 @@ def verify_translation(candidate: str, references) -> dict:
     for n in range(1, 5):
         said = ngrams(words, n)
         smooth = float(n > 1)
-        # The larger count.
+        # Counter's | takes the larger count.
         allowed = functools.reduce(operator.or_, (ngrams(gold, n) for gold in golds))
         precisions.append(((said & allowed).total() + smooth) / max(1.0, said.total() + smooth))
     closest = min(map(len, golds), key=lambda length: (abs(length - len(words)), length))

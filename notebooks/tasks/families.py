@@ -1,15 +1,18 @@
-"""families.py - several families of verifiers in one batch: mathematics, choices, forms, programs.
+"""families.py - mathematics, multiple choice, JSON and programs in one batch.
 
 Chapter 14 has three families (exact match, form, execution) and says that the slowest one sets the
-pace of a mixed batch. Here a problem names its family, and one reward hands it to the right verifier:
+pace of a mixed batch. Here each problem names its family, and one reward passes it to the right
+verifier:
 
     python eval.py MODEL --task notebooks/tasks/families.py:mixed
 
-All completions of a group answer one problem, so they are of one family: advantages never compare a
-program with a sum. `mixture` makes one task of several, each with its share of the problems.
+All completions of a group answer one problem, so they belong to one family: advantages never
+compare a program with a sum. `mixture` makes one task of several, each with its share of the
+problems.
 
-And in which words a task asks: what to do when the training reward rises and the test stands still (chapter "Reward
-Design for Reasoning", the eval-vs-train reward gap). A model that has learned a sentence needs other sentences.
+`in_wordings` varies how a task asks. It is for a training reward that rises while test accuracy
+does not (chapter "Reward Design for Reasoning", the eval-vs-train reward gap): the model may have
+learned a single sentence.
 
     python train.py --task notebooks/tasks/families.py:math_wordings
 """
@@ -29,8 +32,8 @@ _LETTER = re.compile(r"\(?([A-Ja-j])\)?[.:)]?(?:\s+(.*))?", re.S)  # the letter,
 
 
 def choice_reward(completion: str, problem: dict):
-    """1 if the last box names the right choice (MMLU's kind): its letter, as B, b, (B) or B. 42, or
-    its text. problem: "choices", a list, and as "answer" the letter of the right one."""
+    """Return 1 if the last box names the right choice, as in MMLU: by its letter (B, b, (B) or
+    B. 42) or its text. problem: "choices" is a list, and "answer" the letter of the right one."""
     choices = problem["choices"]
     said = extract_boxed_answer(completion)
     named = chosen(said, choices) if said is not None else None
@@ -39,7 +42,8 @@ def choice_reward(completion: str, problem: dict):
 
 
 def chosen(said: str, choices: list[str]):
-    """The place of the choice that is named, or None: two that are named alike are no choice."""
+    """Return the index of the choice that `said` names, or None: a text that fits two choices
+    names none."""
     said = re.sub(r"\\(?:text|textbf|mathrm)\{(.*)\}", r"\1", said.strip(), flags=re.S)
     by_text = [i for i, choice in enumerate(choices) if said.casefold() == choice.casefold()]
     letter = _LETTER.fullmatch(said)
@@ -55,15 +59,16 @@ def chosen(said: str, choices: list[str]):
 
 
 def json_reward(completion: str, problem: dict):
-    """0.1 for JSON behind the thinking, 1.1 if it also conforms to problem["schema"]."""
+    """Return 0.1 for JSON after the thinking, 1.1 if it also conforms to problem["schema"]."""
     out = verify_json(completion.rpartition("</think>")[2].strip(), problem["schema"])
     parts = {"accuracy": out["valid"], "answered": out["parses"], "format": out["parses"]}
     return out["valid"] + 0.1 * out["parses"], parts
 
 
 def by_field(field: str, rewards: dict[str, Callable]):
-    """A reward that hands each problem to the reward that its field names. In the log, each family
-    has a column of its own: the share of all completions that are right and of this family."""
+    """Return a reward that passes each problem to the reward that its field names. In the log,
+    each family has a column of its own: the share of all completions that are right and of this
+    family."""
 
     def reward(completion, problem):
         family = problem.get(field)
@@ -108,13 +113,15 @@ PROBLEMS = [
 
 
 def mixture(shares: dict[str, tuple[float, Task]], count: int, seed=0) -> Task:
-    """Several tasks in one run: {family: (share, task)} -> a task of so many training problems, of which
-    each family has its share. Chapter 14 mixes 60 to 80 % of problems that rules judge with problems
-    that a reward model judges: a task's reward may be either. (A problem that has no true answer still
-    needs a text as "answer", such as "-".)
+    """Mix several tasks, {family: (share, task)}, into one with `count` training problems.
 
-    Each problem is asked in the words of its own task and judged by its own task's reward. Problems of a
-    small task come again. The held-out problems are those of all tasks, in a random order.
+    Chapter 14 mixes 60 to 80 % of problems that rules can score with problems that a reward model
+    scores. A task's reward may be either. (A problem without a true answer still needs a text as
+    "answer", such as "-".)
+
+    Each problem is asked in its own task's words and scored by its own task's reward. If a task has
+    too few problems, they are repeated. The held-out problems are those of all tasks, in a random
+    order.
     """
     rng = random.Random(seed)
 
@@ -126,11 +133,11 @@ def mixture(shares: dict[str, tuple[float, Task]], count: int, seed=0) -> Task:
     test = []
     for family, (share, task) in shares.items():
         wanted = round(count * share)
-        rounds = -(-wanted // len(task.train))  # how often all its problems are needed
+        rounds = -(-wanted // len(task.train))  # how often its problems are repeated
         train += [own(family, task, problem) for problem in (task.train * rounds)[:wanted]]
         test += [own(family, task, problem) for problem in task.test]
-    rng.shuffle(train)  # a step sees the families in their shares, but for chance
-    rng.shuffle(test)  # an evaluation may use the first few
+    rng.shuffle(train)  # so that the families in a step have about their shares
+    rng.shuffle(test)  # because an evaluation may use the first few only
 
     rewards = {family: own_reward(task) for family, (_, task) in shares.items()}
     stops = tuple({stop for _, task in shares.values() for stop in task.stops})
@@ -139,7 +146,8 @@ def mixture(shares: dict[str, tuple[float, Task]], count: int, seed=0) -> Task:
 
 
 def own_reward(task: Task):
-    """The reward of a task, for a problem whose text is the whole prompt: it sees its own text."""
+    """Return a task's reward for a problem whose text is the whole prompt: the reward sees the
+    original text."""
 
     def reward(completion, problem):
         return task.reward(completion, {**problem, "problem": problem["without prompt"]})
@@ -148,7 +156,7 @@ def own_reward(task: Task):
 
 
 def mixed() -> Task:
-    """One problem of each family, for a look at how a model answers them."""
+    """A task with one problem of each family, to see how a model answers them."""
     return Task("mixed", PROBLEMS, PROBLEMS, BOXED, mixed_reward)
 
 
@@ -157,11 +165,13 @@ def mixed() -> Task:
 
 @dataclass
 class Worded(Task):
-    """A task whose training problems are asked in one of several wordings, and the others in `instruction`.
+    """A task that asks training problems in one of several wordings, and test problems in
+    `instruction`.
 
-    The problem and the step choose: all completions of a group have the same prompt, and a problem comes
-    in other words next time. critical: problems to test on are marked, or the training would be told by its "step"
-    alone, and the preflight, which has none, would look at the wrong prompts.
+    The problem and the step decide the wording: all completions of a group have the same prompt,
+    and the wording may change at the next visit. critical: test problems are marked. Otherwise only
+    "step" would show that a problem is trained on, and the preflight, which has no step, would use
+    the wrong prompts.
     """
 
     wordings: tuple = ()
@@ -174,8 +184,9 @@ class Worded(Task):
 
 
 def in_wordings(task: Task, wordings, unseen=None) -> Worded:
-    """Train on a task in these wordings, with {problem} in them, that all ask for what its reward reads; test
-    in another one that is never trained on (default: the task's own, so it should be none of them)."""
+    """Train on a task in several wordings. Each contains {problem} and asks for what the task's
+    reward reads. Test in a wording that is never trained on: `unseen`, or the task's own, which
+    must not be among them."""
     test = [{**problem, "to_test": True} for problem in task.test]
     changed = {"test": test, "instruction": unseen or task.instruction}
     return Worded(**vars(task) | changed, wordings=tuple(wordings))
@@ -191,5 +202,5 @@ MATH_WORDINGS = (
 
 
 def math_wordings() -> Worded:
-    """MATH, trained on in five wordings and tested in the core's own."""
+    """MATH, with five wordings in training and the task's own in tests."""
     return in_wordings(verifiers.math_task(), MATH_WORDINGS, BOXED)

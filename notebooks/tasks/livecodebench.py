@@ -4,7 +4,7 @@
     python eval.py MODEL --task lcb.jsonl
 
 test6.jsonl is a file of livecodebench/code_generation_lite on the Hugging Face
-hub. A tuple counts as a list, as for its own checker; a float may be off by
+hub. As in its own checker, a tuple counts as a list, and a float may be off by
 1e-6, absolutely or relatively.
 """
 
@@ -26,7 +26,7 @@ BEFORE = "".join(
     for module in "string re datetime collections heapq bisect copy math random statistics itertools "
     "functools operator io sys json builtins typing".split()
 )
-# The judge runs this in each test: what the program returns is data there, and has no say.
+# Part of each test. Tests run outside the program's process: what it returns is only data there.
 SAME = """
 def same(value, expected):
     if isinstance(expected, list) and isinstance(value, (list, tuple)):
@@ -38,8 +38,8 @@ def same(value, expected):
 
 
 def read_cases(text):
-    """Return the test cases [{"input", "output", "testtype"}]. The private ones are a pickled text,
-    which is read without running what a pickle may contain."""
+    """Return the test cases [{"input", "output", "testtype"}]. The private ones are a pickled
+    text, which is read without running code that a pickle may contain."""
     if not text.lstrip().startswith("["):
         pickled = zlib.decompress(base64.b64decode(text))
         parts = (part for _, part, _ in pickletools.genops(pickled) if isinstance(part, str))
@@ -48,7 +48,8 @@ def read_cases(text):
 
 
 def as_assert(call, given, due):
-    """Return a test: the call with the arguments in `given`, one JSON value a line, returns `due`."""
+    """Return a test that the call, with the arguments in `given` (one JSON value per line),
+    returns `due`."""
     arguments = [json.loads(line) for line in given.split("\n")]
     return f"{SAME}assert same({call}(*{arguments!r}), {json.loads(due)!r})"
 

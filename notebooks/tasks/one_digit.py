@@ -1,16 +1,17 @@
-"""A task in one file: a+b modulo 10, so small that luck finds it from random weights.
+"""one_digit.py - a+b modulo 10, a task so small that random weights succeed by luck.
 
     python train.py --task notebooks/tasks/one_digit.py:one_digit --model runs/nothing
 
-It is tested on what it trains on: not to generalise, but to see that selection alone can find first the
-form of an answer and then the answers. MEASURED.md has the run.
+Training and test problems are the same. The task does not test generalisation. It shows that
+selection alone can find first the form of an answer and then the answers. MEASURED.md has the run.
 """
 
 from verifiers import Task
 
 
 def exact_reward(completion, problem):
-    """1 if the whole completion is the answer, for a model too small for markup; format: its digits."""
+    """Return 1 if the whole completion is the answer, for a model too small for markup. format:
+    1 if it has as many digits as the answer, and nothing else."""
     text = completion.strip()
     answer = problem["answer"]
     right = float(text == answer)

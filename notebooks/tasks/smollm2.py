@@ -1,17 +1,17 @@
 """smollm2.py - tasks, rewards and questions for SmolLM2 (notebook 8).
 
-once: 93 MB (pip install gguf); then it learns sums:
+get the model once (93 MB; pip install gguf), then train it on sums:
     python -m notebooks.models.get_smollm2 smollm2
     python train.py @notebooks/recipes/smollm2.txt --name real
-what it could do before, what it can now; what carries over (the tasks below):
+accuracy before and after, on sums and on another task (see below):
     python eval.py runs/real --num-samples 64 --k 1 8 64
     python eval.py runs/real --task notebooks/tasks/smollm2.py:words
-and what was lost: plain text, facts:
+what did it lose in plain text and facts?
     python -m notebooks.tasks.smollm2 smollm2 runs/real/final
 
-SmolLM2-135M-Instruct is asked as a base model is: three solved lines, then one
-to finish; a newline ends a completion (Task.stops). Its chat mode boxes 5 to
-10 % of its answers, none of them right.
+SmolLM2-135M-Instruct is prompted like a base model: three solved lines, then
+one to finish; a newline ends a completion (Task.stops). In chat mode it boxes
+5 to 10 % of its answers, none of them right.
 """
 
 import math
@@ -32,7 +32,8 @@ from verifiers import Task, boxed_reward
 
 
 def few_shot(*solved):
-    """A prompt of solved lines such as "7 + 6 = 13", answers boxed, and the problem as the next one."""
+    """Return a prompt of solved lines such as "7 + 6 = 13", with boxed answers, and the problem
+    as the last line."""
     lines = [line.rpartition(" ") for line in solved]
     return "".join(f"{problem} \\boxed{{{answer}}}\n" for problem, _, answer in lines) + "{problem}"
 
@@ -42,8 +43,9 @@ SOLVED = few_shot(*[f"{a} + {b} = {a + b}" for a, b in SHOWN])
 
 
 def split():
-    """The pairs of numbers from 2 to 20 that no prompt shows -> (those to train on, in both orders; 72 held out, in one).
-    critical: by pairs. Among single sums most of the held-out ones have their twin b + a in training."""
+    """Split the pairs of numbers from 2 to 20 that no prompt shows. Returns (training pairs in both orders, 72
+    held-out pairs in one order).
+    critical: split by pairs. If sums were split, most held-out ones would have their twin b + a in training."""
     pairs = [(a, b) for a in range(2, 21) for b in range(2, a + 1) if (a, b) not in SHOWN]
     rng = random.Random("sums")
     rng.shuffle(pairs)
@@ -56,7 +58,8 @@ PAIRS = TRAIN + TEST
 
 
 def task(name, asked, prompt):
-    """asked: (problem, answer) of each of PAIRS, of which the last 72 are held out in every task."""
+    """Return a task. asked: (problem, answer) for each of PAIRS; the last 72 are held out in
+    every task."""
     problems = [{"problem": problem, "answer": str(answer)} for problem, answer in asked]
     train = problems[: len(TRAIN)]
     test = problems[len(TRAIN) :]
@@ -68,11 +71,11 @@ def sums():
     return task("sums", asked, SOLVED)
 
 
-# What carries over: never trained on, and of the pairs held out above.
+# These tasks test what carries over: nothing trains on them. They hold out the same pairs as above.
 
 
 def larger():
-    """Both numbers from 21 to 39."""
+    """Sums of two numbers from 21 to 39."""
     asked = [(f"{a + 19} + {b + 19} =", a + b + 38) for a, b in PAIRS]
     return task("larger", asked, SOLVED)
 
@@ -90,7 +93,7 @@ def differences():
 
 
 def words():
-    """The same sums in a sentence."""
+    """The same sums, each in a sentence."""
     sentence = "Tom has {} apples and gets {} more. Now he has"
     asked = [(sentence.format(a, b), a + b) for a, b in PAIRS]
     solved = few_shot(*[f"{sentence.format(a, b)} {a + b}" for a, b in SHOWN])
@@ -98,11 +101,11 @@ def words():
 
 
 # ---- 2. Controls -----------------------------------------------------------------------------------
-# With `coin` and `inverted` of rewards/guards.py.
+# rewards/guards.py has two more, `coin` and `inverted`.
 
 
 def any_number(completion, problem):
-    """The form alone: 1 for a boxed answer, whatever it is."""
+    """Return 1 for any boxed answer: it rewards the form alone."""
     right, parts = boxed_reward(completion, problem)
     return parts["answered"], {**parts, "accuracy": right}
 
@@ -123,14 +126,15 @@ FACTS = {
 
 
 def perplexity(model, tokenizer, text=TEXT):
-    """exp of the mean of -log pi over the tokens of the text."""
+    """Return exp of the mean of -log pi over the tokens of the text."""
     with torch.no_grad():
         logp = token_logprobs(model, torch.tensor([tokenizer.encode(text)], device=model.device))
     return math.exp(-logp.mean().item())
 
 
 def facts_known(model, tokenizer):
-    """How many of the five questions are finished, greedily within 8 tokens, with the word that belongs there."""
+    """Return how many of the five sentences the model completes with the right word, greedily
+    within 8 tokens."""
     prompts = [tokenizer.encode(question) for question in FACTS]
     rollouts = sample(model, prompts, 1, max_new_tokens=8, temperature=0.0)
     texts = [tokenizer.decode(ids) for ids in rollouts.completions()]
