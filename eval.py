@@ -115,8 +115,8 @@ class TaskFlags:
 
     model: str = option(
         None,
-        "Hugging Face id or folder (default of train.py: notebooks/tiny, with a CUDA GPU "
-        "Qwen/Qwen3-0.6B-Base)",
+        "Hugging Face id or folder (default of train.py: Qwen/Qwen3-0.6B-Base with a CUDA GPU, "
+        "else notebooks/tiny)",
     )
     task: str = option(
         None,
