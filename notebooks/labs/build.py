@@ -2,11 +2,11 @@
 
     python -m notebooks.labs.build           writes lab.html
 
-The verifiers judge the completions here, in Python, and their verdicts are
-written into the page (page.html). Weights, rewards and advantages are computed
-by the page, in JavaScript: it needs no kernel and no network.
-notebooks/tests/test_labs.py checks that the page is what this command writes,
-and that its arithmetic is Python's.
+The verifiers score the completions here, in Python, and their scores are
+written into the page (page.html). The page computes rewards and advantages in
+JavaScript, so it needs no kernel and no network. notebooks/tests/test_labs.py
+checks that the page is what this command writes, and that its arithmetic gives
+the same results as Python.
 """
 
 import json
@@ -32,7 +32,7 @@ def boxed(think, answer="2"):
 
 
 def thought(words, of="because the roots multiply to six and add up to five"):
-    """So many words that never repeat: because0 the1 roots2 .."""
+    """Return this many words, none of which repeat: because0 the1 roots2 .."""
     of = of.split()
     return " ".join(f"{of[i % len(of)]}{i}" for i in range(words))
 
@@ -73,7 +73,7 @@ DESIGNS = {
 
 
 def measured(name, text, **more):
-    """What a design can pay for in a text: each term of ReasoningReward before its weight."""
+    """Return what a design can reward in a text: each term of ReasoningReward before its weight."""
     seen = ReasoningReward(w_lang=1.0, w_ramble=0.0, needs_tags=False)(text, EQUATION["answer"])
     bare = "broken" if "<think>" in text else "bare"
     return more | {
@@ -102,7 +102,7 @@ def reasoning_reward():
 
 
 def page():
-    """The lab as one HTML text. In the data there is no "<": it cannot end its element."""
+    """Return the lab as one HTML text. The data contains no "<", so it cannot close its element."""
     text = json.dumps(reasoning_reward(), separators=(",", ":")).replace("<", "\\u003c")
     return (HERE / "page.html").read_text(encoding="utf-8").replace("DATA", text)
 
