@@ -30,8 +30,8 @@ def evaluate(records, num_samples, ks=()):
     """Summarise the records of num_samples completions per problem (rlvr.records_of). Returns a
     dict: n is the number of problems; low and high are the 95 % interval of the accuracy; pass@k,
     majority@k and likeliest@k have a value for each k in ks. The other values are means over the
-    completions. To pass@k only a completion with accuracy 1 is right. majority@k and likeliest@k
-    hand in one of the first k completions of each problem, without a look at their scores."""
+    completions. pass@k only counts completions with accuracy 1 as right. majority@k and likeliest@k
+    choose one of the first k completions of each problem without looking at their scores."""
     accuracy = torch.tensor([record["accuracy"] for record in records], dtype=torch.float64)
     accuracy = accuracy.view(-1, num_samples)  # (P, G)
     low, high = clustered_interval(accuracy.mean(1).tolist(), num_samples)
@@ -50,8 +50,8 @@ def evaluate(records, num_samples, ks=()):
 
 def majority(records):
     """Majority vote (self-consistency, arXiv 2203.11171): return the first completion that has the
-    most frequent text in its box; of two such texts, that which came first. 1/2 and 0.5 are two
-    texts. A completion that was cut off has no vote. If no one votes, return the first."""
+    most frequent text in its box. In a tie, the text that came first wins. 1/2 and 0.5 are
+    different texts. A completion that was cut off has no vote. If none votes, return the first."""
     votes = {}  # {box: its records}
     for record in records:
         box = verifiers.extract_boxed_answer(record.get("completion"))
@@ -68,7 +68,7 @@ def likeliest(records):
 
 def wilson_interval(share, n):
     """Return (low, high), the 95 % interval of a share measured on n problems (Wilson 1927). It is
-    valid near 0 and 1, too. Example: 8 of 10 right -> (0.490, 0.943); 0 of 10 -> (0, 0.278)."""
+    also valid near 0 and 1. Examples: 8 of 10 right -> (0.490, 0.943); 0 of 10 -> (0, 0.278)."""
     z = 1.96
     centre = share + z * z / (2 * n)
     spread = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
@@ -96,8 +96,9 @@ def clustered_interval(shares, num_samples):
 
 
 def pass_at_k(n, c, k):
-    """Estimate, without bias, the chance that at least one of k samples is right if c of n are:
-    1 - C(n - c, k) / C(n, k) (Codex, arXiv 2107.03374, eq. 1). Example: n 4, c 1, k 2 -> 0.5."""
+    """Return an unbiased estimate of the chance that at least one of k samples is right, if c of n
+    are: 1 - C(n - c, k) / C(n, k) (Codex, arXiv 2107.03374, eq. 1). Example: n 4, c 1, k 2 -> 0.5.
+    """
     if not 0 <= c <= n or not 1 <= k <= n:
         raise ValueError(
             f"pass@{k} with {c} of {n} samples right: it needs 0 <= c <= n and 1 <= k <= n"
@@ -114,8 +115,8 @@ class TaskFlags:
 
     model: str = option(
         None,
-        "Hugging Face id or folder (default of train.py: notebooks/tiny, with a CUDA GPU "
-        "Qwen/Qwen3-0.6B-Base)",
+        "Hugging Face id or folder (default of train.py: Qwen/Qwen3-0.6B-Base with a CUDA GPU, "
+        "else notebooks/tiny)",
     )
     task: str = option(
         None,
@@ -131,15 +132,15 @@ class TaskFlags:
     stop: tuple = option((), "texts that end a completion (default: the task's own)")
     template: str = option(
         None,
-        "show a problem as plain text, as a turn of the model's chat template, or as one without "
-        "thinking (default: chat if the model ends its turns as its template does, else plain)",
+        "show a problem as plain text, as a turn of the model's chat template, or as such a turn "
+        "without thinking (default: chat if the template writes a stop token, else plain)",
         choices=["plain", "chat", "chat-nothink"],
     )
     method: str = option(
-        "grpo", "grpo or a file, as notebooks/methods/dapo.py; its settings are flags"
+        "grpo", "grpo, or a file such as notebooks/methods/dapo.py; its settings are flags"
     )
     device: str = option(
-        None, "where to run (default: the fastest there is)", choices=["cpu", "cuda", "mps"]
+        None, "where to run (default: the fastest available)", choices=["cpu", "cuda", "mps"]
     )
 
     def __post_init__(self):
@@ -165,16 +166,16 @@ class Flags(TaskFlags):
     """Evaluation"""
 
     baseline: str = option(
-        None, "second model, on the same problems (default: the one that the run started from)"
+        None, "second model to evaluate (default: the model that the run started from)"
     )
     problems: int = option(
-        500, "how many problems: the first held-out ones, or with --train the first others"
+        500, "number of problems: the first held-out ones, or with --train training problems"
     )
     greedy: bool = option(False, "greedy decoding only; skip the sampled evaluation")
     k: tuple = option(
         (), "print pass@k, majority@k and likeliest@k for these k, at most --num-samples", type=int
     )
-    train: bool = option(False, "evaluate on training problems, as notebooks/look/filter.py needs")
+    train: bool = option(False, "evaluate on training problems (for notebooks/look/filter.py)")
     out: str = option(None, "append every completion to this .jsonl file, after a header")
 
 
@@ -210,8 +211,8 @@ def parse_args(argv=None):
 
 
 def read_run(known):
-    """Return the flags and settings of a run, if the model is one. In any case, a problem gets one
-    sampled completion unless the command line says more."""
+    """Return the flags and settings of the run, if the model is a run. In any case, one completion
+    per problem is sampled unless the command line says otherwise."""
     folder = Path(known.get("model", ""))
     run = read_config(folder)
     if run and not (folder / "final").is_dir():

@@ -183,7 +183,7 @@ class KVCache:
         self.v = [weight.new_zeros(shape) for _ in layers]
         self.lengths = weight.new_zeros(rows, dtype=torch.long)
         self.used = 0
-        self.seen = 0  # decoding reads at least so many slots: see `record` in rlvr.sample
+        self.seen = 0  # decoding reads at least this many slots: see `record` in rlvr.sample
 
     def write(self, layer, k, v, positions):
         """Store k, v (B, K, T, D) at positions (B, T). Returns the layer's k and v (B, K, S, D),
@@ -209,7 +209,7 @@ class KVCache:
         self.rewind(self.lengths[rows])
 
 
-SAMPLE_TOKENS = 49152  # prompts included; Qwen3-0.6B in bf16 needs a cache of 5.6 GB for these
+SAMPLE_TOKENS = 49152  # including prompts; the cache of Qwen3-0.6B in bf16 then takes 5.6 GB
 
 
 def sample_tokens_that_fit(config, dtype, free):
@@ -220,7 +220,7 @@ def sample_tokens_that_fit(config, dtype, free):
 
 
 class Attention(nn.Module):
-    """Causal self-attention with fewer key/value than query heads (GQA): (B, T, C) -> (B, T, C)."""
+    """Causal self-attention with shared key/value heads (GQA): (B, T, C) -> (B, T, C)."""
 
     def __init__(self, config, layer):
         super().__init__()
@@ -570,8 +570,8 @@ class Tokenizer:
 
     @cache  # noqa: B019 (a tokenizer lives as long as its run)
     def tokens_that_end(self, stops):
-        """Return the tokens that may complete one of the stop texts: they contain its last
-        character, or a part of a character."""
+        """Return the tokens that may complete one of the stop texts, because they contain its last
+        character or an incomplete character."""
         if not stops:
             return []
         ends = {stop[-1] for stop in stops} | {"\ufffd"}
@@ -584,8 +584,8 @@ class Tokenizer:
 
 def check_prompts(model, tokenizer, task, problems, max_new_tokens):
     """Raise ModelError if the model cannot read the prompts of a task (verifiers.Task): if the
-    instruction holds a special token, if the template cannot switch thinking off, if the tokenizer
-    cannot encode a prompt, or if a prompt and its completion may exceed the model's context."""
+    instruction contains a special token, if the template cannot switch thinking off, if the
+    tokenizer cannot encode a prompt, or if a prompt and its completion may exceed the context."""
     for token in tokenizer.special:
         if token in task.instruction:
             why = "would be read letter by letter, not as one token: leave it out of the prompt"

@@ -7,9 +7,9 @@
     log-probs     log pi(o_it | q, o_i<t)          now with gradients               log_probs_of
     loss          -sum w_it min(r_it A_i, clip(r_it) A_i),   r_it = pi / pi_old     policy_loss
 
-Section 1 follows the code of chapter 9.5, for comparison; notebooks/page.py is all of it on a page.
-train.py uses sections 2 to 4, which do the same for many prompts at once. Section 5 is class GRPO,
-which your own method overrides. The code departs from PPO in points 1 to 3, from GRPO in points 1
+Section 1 follows the code of chapter 9.5, for comparison; notebooks/page.py has it all on one page.
+train.py uses sections 2 to 4, which handle many prompts at once. Section 5 is class GRPO,
+which your own method subclasses. The code departs from PPO in points 1 to 3, from GRPO in points 1
 and 4, and from the chapter in points 4 to 12. "departure N" marks the lines of points 2 to 12:
 
   1  There is no KL term, as in the chapter, so no reference model is needed.
@@ -68,9 +68,9 @@ def compute_grpo_loss(
     temperature=0.8,
     reward_fn=reward_rlvr,
 ):
-    """Compute the loss of one step for one prompt, by the formula of the function of this name in
-    chapter 9.5. num_rollouts is G, called num_samples elsewhere. In the dict that it returns,
-    "loss_tensor" is None if all rewards are equal: then there is nothing to learn."""
+    """Compute the loss of one step for one prompt, with the formula of chapter 9.5's function of
+    this name. num_rollouts is G, called num_samples elsewhere. In the dict that is returned,
+    "loss_tensor" is None if all rewards are equal, because there is nothing to learn."""
     # Rollout: G completions, and the reward of each.
     rollouts = sample(model, [tokenizer.encode(prompt)], num_rollouts, max_new_tokens, temperature)
     texts = [tokenizer.decode(ids) for ids in rollouts.completions()]
@@ -187,8 +187,8 @@ def sample(
               and their completions so far. For each row it returns the token ids of its reply, []
               to let the policy go on, or None to end the completion. Replies count towards
               max_new_tokens, but are not the policy's own words: their mask is 0.
-    record:   (decode, cache) -> None: calls decode(), or repeats it as a CUDA graph. No GPU has run
-              it yet: see Recorder in tests/bench_sampling.py. Not used with a reply.
+    record:   (decode, cache) -> None: calls decode(), or repeats it as a CUDA graph. It is untested
+              on GPUs: see Recorder in tests/bench_sampling.py. Not used with a reply.
     Raises ValueError for an empty prompt, and for max_new_tokens below 1."""
     device = model.device
     if stop_ids is None:
@@ -202,7 +202,7 @@ def sample(
     # Decode one token at a time. Row a of the cache is row rows[a] of the rollouts. Some of these
     # rows may have finished already: the tokens sampled for them are discarded.
     rows = torch.arange(len(rollouts.ids), device=device)  # (A,)
-    token = torch.zeros_like(rows)  # (A,) the last one of each row
+    token = torch.zeros_like(rows)  # (A,) the last token of each row
 
     def append(logits):
         """Sample a token for each row. Rows that have finished stay as they are."""
@@ -315,8 +315,8 @@ def roll_out(
 ):
     """Sample num_samples completions of each problem with the method, and score them -> Batch.
 
-    streams: names of the P*G random streams, see row_uniforms. Problems are sampled a few at a
-    time, within the setting sample_tokens: only rounding differs (in bf16 it can flip tokens)."""
+    streams: names of the P*G random streams, see row_uniforms. The setting sample_tokens limits how
+    many problems are sampled at a time. It only affects rounding, which in bf16 can flip tokens."""
     settings = method.settings
     limit = settings.max_new_tokens
     prompts = [tokenizer.encode_prompt(task.prompt(problem)) for problem in problems]
@@ -360,10 +360,10 @@ def roll_out(
 
 
 def own_words(rollouts, tokenizer, eos, stops):
-    """Return what a reward reads of each completion: B texts. These are the policy's own tokens,
-    without stop tokens, up to the first stop text. If the prompt ends with <think> or an empty
-    <think></think>, as chat templates do, and the policy has not written the tag itself, the text
-    begins with it, because rewards look for it."""
+    """Return the B texts that rewards read: the policy's own tokens, without stop tokens, up to the
+    first stop text. Chat templates may end the prompt with <think> or an empty <think></think>. If
+    the policy has not written the tag itself, the text then begins with it, because rewards look
+    for it."""
     texts = []
     for ids, own, start in zip(rollouts.ids, rollouts.mask > 0, rollouts.prompt_lengths.tolist()):
         tokens = [i for i in ids[1:][own].tolist() if i not in eos]
@@ -371,7 +371,7 @@ def own_words(rollouts, tokenizer, eos, stops):
         for stop in stops:
             text = text.partition(stop)[0]
         if "<think>" not in text:
-            # 24 tokens hold the tags, even letter by letter.
+            # 24 tokens are enough for the tags, even if each letter is a token.
             prompt = tokenizer.decode(ids[:start][-24:].tolist(), skip_special_tokens=False)
             text = re.search(r"(<think>\s*(</think>\s*)?)?\Z", prompt).group() + text
         texts.append(text)
@@ -438,7 +438,7 @@ def records_of(batch):
         record = {
             **problem,
             **part,
-            **problem,  # a column of the data stays, also where a part is called like it
+            **problem,  # a part of the same name must not replace a column of the data
             "index": index,
             "sample": g,
             "completion": batch.texts[row],
@@ -476,7 +476,7 @@ def group_advantages(rewards, scale="std", eps=1e-6):
     advantages = exact - exact.mean(-1, keepdim=True)  # departure 2: no critic
     if scale == "std":
         advantages /= exact.std(-1, correction=0, keepdim=True) + eps  # departure 6
-    # subtle: equal rewards may differ from their mean by rounding, which / (std + eps) can amplify.
+    # subtle: rounding may put equal rewards off their mean, and / (std + eps) would amplify that.
     advantages[exact.amax(-1) == exact.amin(-1)] = 0.0
     if not isinstance(rewards, torch.Tensor):
         return advantages.tolist()
@@ -507,16 +507,16 @@ class LossInputs:
     sampled_logp: torch.Tensor = None  # log pi as the sampler computed it
     advantages: torch.Tensor = None
     weights: torch.Tensor = None  # see loss_weights
-    # Named sums over the trained tokens that a loss may add, the same names in every call. The log
-    # shows their means, but never in place of a column of its own.
+    # A loss may add named sums over the trained tokens, with the same names in every call. The log
+    # shows their means, unless it has a column of that name itself.
     columns: dict = field(default_factory=dict)
 
 
 def padded_rows(rollouts, keep, max_tokens):
     """Yield the rows where keep (B,) is True, in MicroBatches of at most max_tokens (or one row).
 
-    The longest come first: rows of similar length need little padding, and if memory is too small,
-    the first forward pass shows it."""
+    The longest rows come first: rows of similar length need little padding, and if there is too
+    little memory, the first forward pass shows it."""
     ends = rollouts.ends
     rows = ends.argsort(descending=True, stable=True)
     rows = rows[keep.to(ends.device)[rows]]
@@ -543,7 +543,7 @@ def trained_logprobs(model, micro, targets, temperature=1.0):
         hidden = hidden[micro.trained]  # (M, C)
         size = CHUNK_ELEMENTS // V
         if len(targets) <= size:
-            # Not weight[:V], which autocast would cast each time.
+            # Slice the logits, not the weight: autocast would cast weight[:V] on every call.
             return logprobs_of(F.linear(hidden, weight)[:, :V], targets, temperature)
         dtype = F.linear(hidden[:1], weight[:1]).dtype  # autocast may choose another
         used = weight.detach()[:V].to(dtype)
@@ -555,7 +555,7 @@ def trained_logprobs(model, micro, targets, temperature=1.0):
 
 
 def logprobs_of(logits, targets, temperature):
-    """logits (M, V), targets (M,) -> log-probs of the targets (M,), entropies (M,)."""
+    """Return the log-probs of the targets (M,) and the entropies (M,) of logits (M, V)."""
     logp = (logits.float() / temperature).log_softmax(-1)  # (M, V)
     with torch.no_grad():
         entropy = -logp.exp().mul_(logp).sum(-1)  # in place: (M, V) is large
@@ -563,9 +563,9 @@ def logprobs_of(logits, targets, temperature):
 
 
 class ChunkLogprobs(torch.autograd.Function):
-    """logprobs_of one chunk: hidden (M, C), targets (M,), weight (vocab_size, C), and its rows in
-    use (V, C), in the dtype to compute in. The backward pass computes the logits again: those of
-    8 x 1024 tokens would take 5 GB.
+    """Call logprobs_of on a chunk of hidden (M, C) and targets (M,). used (V, C) holds the first V
+    rows of weight (vocab_size, C), in the dtype to compute in. The backward pass computes the
+    logits again, because storing them for 8 x 1024 tokens would take 5 GB.
 
     If there is a weight.grad, the gradient is added to it in place. Autograd would hold two more
     tensors of the weight's size, the sum over the chunks and the next term: 0.6 GB each for
@@ -589,8 +589,8 @@ class ChunkLogprobs(torch.autograd.Function):
         d = (d / ctx.temperature).to(used.dtype)
         returned = None
         if ctx.needs_input_grad[2]:
-            # Not where autograd would do more: torch.autograd.grad leaves .grad alone, and a hook
-            # may change a gradient.
+            # Add in place only if autograd would do just that: torch.autograd.grad leaves .grad
+            # alone, and a hook may change a gradient.
             usual = weight.is_leaf and not weight._backward_hooks
             total = weight.grad if usual and torch.autograd._is_checkpoint_valid() else None
             if total is None:
@@ -663,7 +663,7 @@ def update_gradients(model, rollouts, advantages, method, micros, old_logp=None)
     sums: the loss, what it has added to inputs.columns, and sums over the trained tokens. tokens is
         their number; entropy is in nats; clipped counts ratios pi / pi_old outside the clip range.
         mismatch is |log pi now - log pi as sampled|. It comes from rounding, or from a bug: another
-        model, mask or temperature. off counts tokens whose probability differs by over a tenth.
+        model, mask or temperature. off counts tokens whose probability differs by more than 10 %.
     log-probs: (B, T-1), log pi now. Rows in no micro-batch have the sampler's log-probs.
     Raises DataError if the loss is not a tensor of one number."""
     assert advantages.shape == rollouts.mask.shape, "pass (B, T-1) advantages: see token_advantages"
@@ -730,7 +730,7 @@ class Settings:
     prompts_per_step: int = option(8, "P: problems per step (departure 10)")
     num_samples: int = option(8, "G: completions per problem; 16 for a tiny model, 1 in eval.py")
     max_new_tokens: int = option(
-        512, "longest completion, in tokens; when a tiny model is trained 80"
+        512, "longest completion, in tokens; 80 when training a tiny model"
     )
     sample_tokens: int = option(
         None,
@@ -782,7 +782,7 @@ class GRPO:
 
     def optimizer(self, parameters, lr):
         """Return the optimizer. The lr of each parameter group is its peak, which the schedule
-        scales. (Your own optimizer must accept step(closure=None): checkpoints call it.)"""
+        scales. (Your own optimizer must accept step(closure=None): checkpoints call it so.)"""
         return torch.optim.AdamW(parameters, lr, (0.9, 0.95), weight_decay=0.0, fused=True)
 
     def export(self, model):

@@ -28,7 +28,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 if __name__ == "__main__":
-    gc.disable()  # imports leave no garbage, and to look for it takes half a second
+    gc.disable()  # imports leave no garbage, and looking for it takes half a second
 
 import torch
 import torch.distributed as dist
@@ -95,7 +95,7 @@ def train_rlvr(run):
         try:
             if is_due(run, flags.eval_every):
                 row |= evaluate_both(run)
-        finally:  # an evaluation may find too little memory, but the step has been made
+        finally:  # even if the evaluation runs out of memory, the step has been made
             row["seconds"] = time.perf_counter() - began
             finish_step(run, row, batch, advantages)
 
@@ -125,7 +125,7 @@ class Run:
 
 
 def pick_problems(run, step):
-    """Ask the method which problems the step trains on -> their indices."""
+    """Ask the method which problems the step trains on. Returns their indices."""
     N = len(run.task.train)
     indices = run.method.pick(run.task.train, step, run.memory)
     if not isinstance(indices, list) or not indices or any(i not in range(N) for i in indices):
@@ -134,7 +134,7 @@ def pick_problems(run, step):
 
 
 def roll_out_all(run, problems, num_samples, temperature, stream, training=True):
-    """rlvr.roll_out, with the problems divided among the processes -> the whole Batch."""
+    """Call rlvr.roll_out with the problems divided among the processes. Returns the whole Batch."""
     mine = torch.arange(len(problems)).tensor_split(WORLD)[RANK].tolist()
     # The random numbers of a row depend on its place in the whole batch, not on its process.
     streams = [f"{stream} {i * num_samples + g}" for i in mine for g in range(num_samples)]
@@ -157,7 +157,8 @@ def roll_out_all(run, problems, num_samples, temperature, stream, training=True)
 
 
 def set_learning_rate(run, step):
-    """Five steps of warm-up, then a cosine from --lr down to a tenth of it -> this step's rate."""
+    """Set and return this step's learning rate: a cosine from --lr down to a tenth of it, with five
+    steps of warm-up."""
     warm_up = min(1.0, step / 5)
     cosine = 0.55 + 0.45 * math.cos(math.pi * step / run.flags.steps)
     for group, rate in zip(run.optimizer.param_groups, run.rates):
@@ -166,7 +167,8 @@ def set_learning_rate(run, step):
 
 
 def update(run, batch, advantages, old_logp=None):
-    """Update the weights once -> (statistics for the log, log-probs before the update (B, T-1))."""
+    """Update the weights once. Returns statistics for the log, and the log-probs (B, T-1) before
+    the update."""
     rollouts = batch.rollouts
     keep = run.method.rows(rollouts, advantages)  # (B,)
     if getattr(keep, "shape", None) != (len(advantages),) or keep.dtype != torch.bool:
@@ -180,9 +182,9 @@ def update(run, batch, advantages, old_logp=None):
         sums, logp = update_gradients(run.model, rollouts, advantages, run.method, micros, old_logp)
     stats = means_over_tokens(sums, rollouts.mask[keep])
     stats["trained"] = trained
-    # subtle: where there is no gradient, Adam's momentum must not move the weights.
+    # subtle: if there is no gradient, Adam's momentum must not move the weights.
     stats["grad_norm"] = step_optimizer(run, batch.step, stats["loss"]) if trained else 0.0
-    run.model.zero_grad()  # also of parameters that are not in the optimizer
+    run.model.zero_grad()  # including parameters that are not in the optimizer
     return stats, logp
 
 
@@ -197,13 +199,13 @@ def means_over_tokens(sums, mask):
 
 
 def step_optimizer(run, step, loss):
-    """Clip the gradients and step the optimizer -> the norm before clipping. Raises Stopped for
-    NaN or infinity."""
+    """Clip the gradients and step the optimizer. Returns the norm before clipping. Raises Stopped
+    for NaN or infinity."""
     norm = clip_gradients(run.parameters)
     if not math.isfinite(loss + norm):
         found = f"loss {loss} and gradient norm {norm}"
         raise Stopped(f"error: step {step} has {found}: look at the method's loss, or lower --lr")
-    run.step = -1  # after an error in the middle of an update, the weights are those of no step
+    run.step = -1  # if the update fails half-way, the weights belong to no step
     run.optimizer.step()
     return norm
 
@@ -213,7 +215,7 @@ def is_due(run, every):
 
 
 def evaluate_both(run):
-    """Evaluate on held-out problems, greedily and by sampling -> columns of the log."""
+    """Evaluate on held-out problems, greedily and by sampling. Returns columns of the log."""
     problems = run.task.test[: run.flags.eval_problems]
     columns = {}
     for prefix, temperature in (("eval_", 0.0), ("eval_sampled_", run.method.settings.temperature)):
@@ -272,7 +274,7 @@ def finish_step(run, row, batch, advantages):
 
 
 def load_run(flags):
-    """Load the task, the model and the method that the flags name -> Run."""
+    """Load the task, the model and the method that the flags name. Returns a Run."""
     print(f"model {flags.model} on {flags.device}, task {flags.task}")
     check_model(flags.model)
     try:
@@ -303,9 +305,9 @@ def load_run(flags):
 
 
 def set_up(method, model, tokenizer):
-    """Call method.setup -> the parameters to train, equal on every rank. They must belong to the
-    model, because a checkpoint saves nothing else. A method that adds parameters needs an export
-    that removes them."""
+    """Call method.setup. Returns the parameters to train, equal on every rank. They must belong to
+    the model, because a checkpoint saves nothing else. A method that adds parameters needs an
+    export that removes them."""
     torch.manual_seed(method.settings.seed)
     usual = dict(model.named_parameters())
     parameters = method.setup(model, tokenizer)
@@ -351,7 +353,7 @@ def origin_of(run):
 
 def write_config(run, origin):
     """Write config.json: flags, settings, versions, commit, and the origin, see origin_of. Raises
-    ModelError if the file names other weights or problems. If origin is {}, that of the file
+    ModelError if the file names other weights or problems. If origin is {}, the file's origin
     stays."""
     path = run.folder / "config.json"
     config = _read_json(path, optional=True)
@@ -365,7 +367,7 @@ def write_config(run, origin):
     config |= {
         **origin,
         "flags": {**asdict(run.flags), "resume": False},  # as if the run had not been interrupted
-        # after_step may have changed them. A resumed run measures anew how many tokens fit.
+        # after_step may have changed them. A resumed run works out again how many tokens fit.
         "settings": {**asdict(run.method.settings), "sample_tokens": given},
         "versions": {"python": sys.version, "torch": torch.__version__, "git": git_commit()},
     }
@@ -429,8 +431,8 @@ def gather_batches(batches, device):
 
 
 def equal_share(micros):
-    """The share of this process. All shares have the same length: copies with loss_scale 0 are
-    added where needed."""
+    """Return this process's share of the micro-batches. All shares have the same length: if
+    necessary, copies with loss_scale 0 are added."""
     micros = list(micros)
     while len(micros) % WORLD:
         micros.append(replace(micros[-1], loss_scale=0.0))
@@ -438,7 +440,7 @@ def equal_share(micros):
 
 
 def clip_gradients(parameters):
-    """Sum the gradients of all processes and clip them to norm 1 -> their norm before clipping."""
+    """Sum the gradients of all processes and clip them to norm 1. Returns the norm before that."""
     for param in parameters:
         if param.grad is not None:
             all_sum(param.grad)
@@ -463,7 +465,7 @@ class Sharder:
             module.set_force_sum_reduction_for_comms(True)  # gloo has no other reduction
 
     def cut(self, tensor, parameter):
-        """The part of a weight that this process stores."""
+        """Return the part of a weight that this process stores."""
         return distribute_tensor(tensor, self.mesh, parameter.placements, src_data_rank=None)
 
 
@@ -503,7 +505,7 @@ def state_of(run):
 
 def save_checkpoint(run):
     """Write a checkpoint under another name, then rename it, so that a crash at any moment leaves
-    the previous one intact. Raises ModelError, also for NaN in the weights."""
+    the previous one intact. Raises ModelError if that fails or if the weights hold NaN."""
     folder = run.folder / "checkpoints"
     path = folder / f"step_{run.step:06d}"
     partial = folder / "partial"
@@ -527,7 +529,7 @@ def save_checkpoint(run):
 
 
 def keep_steps(run):
-    """Save the steps since the last checkpoint, if the weights are those of a step."""
+    """Save the steps since the last checkpoint, if the weights belong to a finished step."""
     if run.progress and run.step > run.saved:
         with contextlib.suppress(ModelError):  # run.saved stays as it is
             save_checkpoint(run)
@@ -551,7 +553,7 @@ def load_checkpoint(run):
         run.step = run.saved = int(path.name.removeprefix("step_"))
         run.memory = progress["memory"]
         kept = progress["settings"]  # after_step may have changed them
-        kept.pop("sample_tokens")  # has been measured anew
+        kept.pop("sample_tokens")  # load_run has set it for this machine
         run.method.settings = replace(run.method.settings, **kept)
         run.method.load_state(progress["method"])
         return
@@ -561,7 +563,7 @@ def load_checkpoint(run):
 
 # ---- 5. Log and preflight ------------------------------------------------------------------------
 
-COLUMNS = {  # of metrics.jsonl, and their titles in the printed table
+COLUMNS = {  # columns of metrics.jsonl, and their titles in the printed table
     "reward": "reward",
     "accuracy": "acc",
     "mixed": "mixed",
@@ -576,7 +578,7 @@ COLUMNS = {  # of metrics.jsonl, and their titles in the printed table
 }
 
 
-IDLE = 10  # after so many steps without a mixed group, the run says so
+IDLE = 10  # after this many steps without a mixed group, the run says so
 
 
 def log_row(run, row):
@@ -592,7 +594,7 @@ def log_row(run, row):
 
 
 def batch_metrics(batch):
-    """Means over the completions of the batch, and shares of its groups -> columns of the log.
+    """Return columns of the log: means over the completions of the batch, and shares of its groups.
 
     A group with unequal rewards is mixed. Groups with equal rewards give no gradient: the problem
     is solved (most completions are right) or hopeless."""
@@ -653,7 +655,7 @@ def preflight(run):
 
 
 def why_rewards_are_equal(task, batch, means):
-    """Why every group of the batch has equal rewards, and what to do about it."""
+    """Say why every group of the batch has equal rewards, and what to do about it."""
     if (batch.accuracy.amax(1) > batch.accuracy.amin(1)).any():
         return "right and wrong completions earn the same; do parts of the reward cancel?"
     if means["solved"] > 0.5:
@@ -682,8 +684,8 @@ FILTER = "To keep those that are sometimes solved: python -m notebooks.look.filt
 
 # ---- 6. Flags ------------------------------------------------------------------------------------
 
-# The defaults that depend on the model's size: for a tiny one (less than 16 MB of weights), and for
-# others. The rate 3e-6, and the Base model where there is a GPU, are departure 11 in rlvr.py.
+# Defaults for a tiny model (less than 16 MB of weights), and for other models. The rate of 3e-6
+# and, with a GPU, the Base model are departure 11 in rlvr.py.
 DEFAULTS = {
     "task": ("arithmetic", "math"),
     "num_samples": (16, 8),
@@ -699,17 +701,19 @@ class TrainFlags(TaskFlags):
     """Training"""
 
     steps: int = option(
-        100, "total number of steps; with --resume, a new number changes the remaining rates"
+        100, "total number of steps; changing it with --resume changes the remaining rates"
     )
     lr: float = option(
-        None, "peak rate: 5 steps of warm-up, a cosine to a tenth (default: 3e-6; if tiny 4e-4)"
+        None,
+        "peak learning rate, after 5 steps of warm-up; a cosine lowers it to a tenth (default: "
+        "3e-6; tiny model: 4e-4)",
     )
     micro_batch_tokens: int = option(
-        None, "tokens per forward pass of the update; fewer save memory (default: 4096; tiny 2048)"
+        None,
+        "tokens per forward pass of the update; fewer save memory (default: 4096; tiny model: "
+        "2048)",
     )
-    eval_every: int = option(
-        None, "steps between two evaluations (default: 50; for a tiny model 25)"
-    )
+    eval_every: int = option(None, "steps between two evaluations (default: 50; tiny model: 25)")
     eval_problems: int = option(500, "number of held-out problems in an evaluation")
     fsdp: bool = option(False, "with torchrun: shard weights, gradients and optimizer state")
 
@@ -718,7 +722,7 @@ class TrainFlags(TaskFlags):
 class Flags(TrainFlags):
     """The run"""
 
-    name: str = option(None, "name of the run's folder (default: task, date and time)")
+    name: str = option(None, "name of the run's folder (default: task, date, time, process id)")
     runs: str = option("runs", "folder that holds all runs")
     save_every: int = option(50, "steps between two checkpoints")
     resume: bool = option(False, "continue the run called --name")
@@ -749,7 +753,7 @@ examples:
 
 
 def parse_args(argv=None):
-    """Read the command line -> flags, with the method's settings as flags.settings.
+    """Read the command line. Returns flags, with the method's settings as flags.settings.
 
     A value comes from the last of these that gives one: the defaults; the defaults for the model's
     size (DEFAULTS); the method's own defaults; config.json, if a run is resumed; the command line.
@@ -760,7 +764,7 @@ def parse_args(argv=None):
 
 
 def read_run(known):
-    """With --resume: the flags and settings of the run."""
+    """Return the flags and settings of the run to --resume; otherwise {}."""
     if "resume" not in known:
         return {}
     runs = known.get("runs", "runs")
@@ -774,7 +778,7 @@ def read_run(known):
 
 
 def defaults_for(known, settings):
-    """The defaults that depend on the machine and on the model's size, as a dict."""
+    """Return the defaults that depend on the machine and on the model's size, as a dict."""
     device, _ = pick_device(known.get("device"))
     task = known.get("task")
     model = known.get("model")
@@ -813,7 +817,7 @@ def main(argv=None):
     began = time.perf_counter()
     flags = parse_args(argv)
     start_processes(flags.device)
-    flags.name = gather([flags.name])[0]  # the first process's
+    flags.name = gather([flags.name])[0]  # all use the first process's name
     try:
         run = load_run(flags)
         if not flags.resume:
@@ -874,7 +878,7 @@ def train_until_the_end(run):
         save_final(run)
     except BaseException as error:
         is_shared = isinstance(error, Stopped)
-        if is_shared or WORLD == 1:  # else the others wait elsewhere, and saving needs all
+        if is_shared or WORLD == 1:  # else the other processes wait, and saving needs them all
             keep_steps(run)
         lost = "" if run.step == run.saved else "; later steps are lost"
         kept = f"step {run.saved} is saved{lost}. {resume_hint(run.flags)}"
@@ -902,7 +906,7 @@ def save_final(run):
 
 
 if __name__ == "__main__":
-    gc.freeze()  # what is imported stays: do not look at it again
+    gc.freeze()  # imported objects stay: never look at them again
     gc.enable()
     with clear_errors(ModelError), oom_hint("model"):
         main()

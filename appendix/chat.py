@@ -61,7 +61,7 @@ class Chat:
         chat = self.text(messages, thinking)
         if MARK not in chat:
             raise ModelError("the chat template leaves out a message: use --template plain")
-        return self.ids(chat.partition(MARK)[2])  # the first MARK: a text may hold one, too
+        return self.ids(chat.partition(MARK)[2])  # the first MARK: a text may contain one, too
 
     def writes_any(self, tokens):
         """True if the template writes one of these special tokens in a chat of two turns."""
@@ -190,7 +190,7 @@ class Turns:
         return new
 
     def ids_of(self, reply, role, last, stopped):
-        """Return the ids of a reply as the policy reads it. last: the last token of its turn."""
+        """Return the ids of a reply as the policy reads it. last: the last token before it."""
         template = self.tokenizer.template
         if not stopped or template == "plain":
             return self.tokenizer.encode(reply)
@@ -199,8 +199,8 @@ class Turns:
 
 
 def transcript(text, turns):
-    """A completion as text, with the replies in [[ ]] on lines of their own. text: the policy's own
-    words; turns: pairs of them and a reply."""
+    """Return a completion as text, with each reply in [[ ]] on a line of its own. text: all words
+    of the policy; turns: pairs of (the policy's words, the reply)."""
     shown = "".join(said + f"\n[[{reply}]]\n" * bool(reply) for said, reply in turns)
     said = "".join(said for said, _ in turns)
     start = max(0, text.find(said))
@@ -208,8 +208,8 @@ def transcript(text, turns):
 
 
 def close_environments(problems):
-    """Call close() of the environments that have it, also where a completion was cut off. Errors
-    are ignored: those of close(), and that there is none."""
+    """Call close() of every environment that has it, even if its completion was cut off. Errors in
+    close() are ignored."""
     run_all(
         problems, problems, lambda problem, _: problem["environment"].close(), ENVIRONMENT_TIMEOUT
     )
@@ -230,9 +230,9 @@ def write_replies(rollouts, rows, reply, limit):
 
 
 def read_replies(model, cache, rollouts, rows):
-    """Run the model on the token that each of these A rows has sampled and the reply after it.
-    Returns logits (A, V). Every row reads W tokens, as many as the longest reply needs. A row with
-    a shorter reply reads some tokens again that are already in the cache."""
+    """For each of these A rows, run the model on the sampled token and the reply after it. Returns
+    logits (A, V). Every row reads W tokens, as many as the longest reply needs. A row with a
+    shorter reply reads again some tokens that are already in the cache."""
     ends = rollouts.ends[rows]  # (A,)
     W = int((ends - cache.lengths).max())
     begin = (ends - W).clamp(min=0)  # (A,)

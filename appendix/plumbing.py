@@ -42,7 +42,7 @@ class DataError(ValueError):
 
 
 def place_of(error):
-    """Where the user's own file raised this error, such as "mine.py, line 3: "; else ""."""
+    """Say where the user's own file raised this error, such as "mine.py, line 3: "; else ""."""
     appendix = Path(__file__).parent
     for frame in traceback.extract_tb(error.__traceback__):
         path = Path(frame.filename)
@@ -54,9 +54,9 @@ def place_of(error):
 
 @contextlib.contextmanager
 def clear_errors(*kinds):
-    """Run a command: DataError, OSError and errors of these kinds end it with one line. A warning
-    is one line, too. Every line of output is flushed, also into a file or pipe, and characters
-    that the terminal cannot show are escaped."""
+    """End a command with a single line after DataError, OSError or an error of these kinds. A
+    warning is one line, too. Every line of output is flushed, even into a file or pipe, and
+    characters that the terminal cannot show are escaped."""
     sys.stdout.reconfigure(errors="backslashreplace", line_buffering=True)
     warnings.formatwarning = lambda message, *_: f"warning: {message}\n"
     try:
@@ -68,8 +68,8 @@ def clear_errors(*kinds):
 
 
 def shown(text):
-    """A prompt or a completion, indented, in lines of at most 79 columns. What a terminal would
-    obey, such as an escape sequence, is shown as Python writes it."""
+    """Return a prompt or a completion, indented, in lines of at most 79 columns. Control characters
+    are escaped as in Python, so that the terminal does not obey them."""
     lines = []
     for line in text.splitlines():
         safe = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
@@ -190,7 +190,7 @@ def append_rows(path, rows):
         with contextlib.suppress(ImportError, OSError):  # Windows and some disks have no locks
             import fcntl
 
-            # Or we would cut off a line that another process is still writing.
+            # Without it we might cut off a line that another process is still writing.
             fcntl.flock(file, fcntl.LOCK_EX)
         file.seek(0)
         file.truncate(file.read().rfind(b"\n") + 1)
@@ -200,14 +200,14 @@ def append_rows(path, rows):
 
 
 def read_log(folder):
-    """Read metrics.jsonl -> {step: row}. If a crash left two rows for a step, the last counts."""
+    """Read metrics.jsonl as {step: row}. If a crash left two rows for a step, the last counts."""
     path = folder / "metrics.jsonl"
     rows = read_rows(path) if path.exists() else []
     return {row["step"]: row for row in rows}
 
 
 def cell(value, title):
-    """A number in at most five characters: 0.273, 17.29, 120.5, 2e-07."""
+    """Return a number in about five characters, aligned under its title: 0.273, 120.5, 2e-07."""
     text = "" if value is None else f"{value:.3f}"[:5]
     looks_zero = text == "0.000" and value != 0
     if text and (looks_zero or abs(value) >= 1e4):
@@ -216,7 +216,7 @@ def cell(value, title):
 
 
 def hashes_of(paths):
-    """Hash files -> {name: SHA-256 of the content}."""
+    """Hash files. Returns {name: SHA-256 of the content}."""
     hashes = {}
     for path in paths:
         with open(path, "rb") as file:
@@ -236,7 +236,7 @@ def git_commit():
 
 def lookup(spec, known, what, own="or file.py:name"):
     """Find one of the `known` by its name, or a function or class of the user as `file.py:name`.
-    own: how the error message describes the second kind."""
+    own: how the error message describes the file.py:name form."""
     path, colon, name = spec.rpartition(":")
     if colon:
         module = vars(_import_file(path))
@@ -247,8 +247,8 @@ def lookup(spec, known, what, own="or file.py:name"):
 
 
 def find_method(base, spec):
-    """The class `base`, if spec is its name in lower case (grpo); else its subclass file.py:Class
-    or, for file.py, the only one in that file. Raises DataError."""
+    """Return the class `base` if spec is its name in lower case (grpo). Otherwise return its
+    subclass file.py:Class or, for file.py, the only subclass in that file. Raises DataError."""
     if spec == base.__name__.lower():
         return base
     path, colon, wanted = spec.partition(".py:")
@@ -260,7 +260,7 @@ def find_method(base, spec):
         and issubclass(kind, base)
         and kind.__module__ == module.__name__  # not imported from elsewhere
     }
-    name = wanted or "".join(kinds)  # the name of the only one
+    name = wanted or "".join(kinds)  # the only name
     if name not in kinds:
         found = ", ".join(kinds) or f"none (write class Mine({base.__name__}))"
         raise DataError(f"{spec}: choose a subclass of {base.__name__}, as file.py:Class: {found}")
@@ -292,7 +292,7 @@ def get_method(base, spec, settings):
 
 
 def _import_file(path):
-    """Import a Python file -> its module. Two flags may name the same file."""
+    """Import a Python file and return its module. Two flags may name the same file."""
     path = Path(path).resolve()
     if path.suffix != ".py" or not path.is_file():
         own = "this project's own are in notebooks/, as notebooks/methods/dapo.py"
@@ -322,8 +322,9 @@ def option(default, help, **more):
 
 
 def add_flags(parser, kind, names=None):
-    """The fields of a dataclass as flags: int, float, str, bool (a field that is True by default is
-    switched off by --no-name), and tuples of one of these. names: which ones (default: all)."""
+    """Add a flag for each field of a dataclass. Types: int, float, str, bool (a field that is True
+    by default is switched off by --no-name), and tuples of these. names: which fields (default:
+    all)."""
     types = get_type_hints(kind)
     for f in fields(kind):
         if f.name not in (names or types):
@@ -344,13 +345,13 @@ def add_flags(parser, kind, names=None):
 
 
 def read_command(argv, kind, base, about, run_of, defaults_for=None, may_change=None):
-    """Read the command line -> (flags, an object of the dataclass `kind`; the method, an object of
-    the class `base` or of the subclass that --method names).
+    """Read the command line. Returns (flags, an object of the dataclass `kind`; the method, an
+    object of the class `base` or of the subclass that --method names).
 
     The value of a flag comes from the last of these that gives one: the default of its field;
     defaults_for(flags, the method's Settings) or, if the command names a run, run_of(flags); the
     command line.
-    may_change: which flags may differ from the run's (None: all).
+    may_change: the flags that may differ from the run's (None: all).
     about: the text above the flags."""
     parser = argparse.ArgumentParser(
         description=about + "\n\n@FILE reads flags from a file.",
@@ -394,7 +395,7 @@ def read_command(argv, kind, base, about, run_of, defaults_for=None, may_change=
 
 
 def hint(flag, names):
-    """Say what may be meant by an unknown word of the command line."""
+    """Suggest what an unknown word on the command line may mean."""
     for near in difflib.get_close_matches(flag, [f"--{name}" for name in names], 1, 0.8):
         return f"; did you mean {near.replace('_', '-')}?"
     return "; a value follows its flag (--task mine.jsonl), and a text with spaces needs quotes"
@@ -407,12 +408,12 @@ def fields_in(values, kind):
 
 # ---- 5. Threads ----------------------------------------------------------------------------------
 
-PATIENCE = 2.0  # seconds
+PATIENCE = 2.0  # seconds before a progress bar appears
 
 
 def bar(items, what):
-    """Yield the items of a list. A loop that takes longer than PATIENCE shows a bar, also in a file
-    or pipe. A thread renews it every second, because a single item may take long, too."""
+    """Yield the items of a list. A loop that takes longer than PATIENCE shows a bar, even in a file
+    or pipe. A thread renews the bar every second, because a single item may take long, too."""
     from tqdm import tqdm  # imported here because verifiers need no package but mpmath
 
     began = time.monotonic()
@@ -442,13 +443,13 @@ def bar(items, what):
             write("")
 
 
-VERIFIER_TIMEOUT = 60.0  # seconds without any result, after which the missing ones have failed
+VERIFIER_TIMEOUT = 60.0  # seconds without any result before the missing ones count as failed
 
 
 def run_all(texts, problems, reward_fn, timeout=None):
-    """Call reward_fn(text, problem) for every text, in several threads -> a list of results, where
-    a call that failed has its error, and a call that hangs a TimeoutError. (A verifier gets
-    VERIFIER_TIMEOUT seconds, an environment fewer: see chat.py.)"""
+    """Call reward_fn(text, problem) for every text, in several threads. Returns a list of results.
+    A call that fails gives its exception, and a call that hangs gives a TimeoutError. (The timeout
+    of verifiers is VERIFIER_TIMEOUT; environments have a shorter one, see chat.py.)"""
     waiting = deque(enumerate(zip(texts, problems)))
     done = queue.SimpleQueue()
 

@@ -3,7 +3,7 @@
     python -m notebooks.changes                          all, three seeds each
     python -m notebooks.changes "no baseline" --seeds 0
 
-Whatever is rewarded, accuracy is judged by the unchanged page. Notebook 0
+Whatever a change rewards, the unchanged page measures the accuracy. Notebook 0
 makes these changes one by one.
 """
 
@@ -28,7 +28,7 @@ SOURCE = Path(page.__file__).read_text(encoding="utf-8")
 ADVANTAGE = "(rewards - mean) / (std + 1e-6)"
 REWARD = "float(extract_boxed_answer(response) == ground_truth.strip())"
 MASK = "mask = real[:, start:]"
-CHANGES = {  # (a piece of a line, what replaces it), or other settings of train_rlvr
+CHANGES = {  # (a piece of a line, its replacement), or settings of train_rlvr
     "nothing changed": {},
     "G = 2": {"P": 64, "G": 2},
     "no baseline": (ADVANTAGE, "rewards"),
@@ -43,7 +43,7 @@ CHANGES = {  # (a piece of a line, what replaces it), or other settings of train
 
 
 def changed_page(change):
-    """page.py with the change, as a module, and the settings that it changes."""
+    """Return page.py with the change, as a module, and the settings that change."""
     module = ModuleType("changed_page")
     module.__file__ = page.__file__
     settings = change if isinstance(change, dict) else {}
@@ -54,7 +54,7 @@ def changed_page(change):
 
 
 def diff(change):
-    """The change as lines."""
+    """Return the change as lines of text."""
     if isinstance(change, dict):
         return [f"{key} = {value}" for key, value in change.items()]
     (line,) = [
@@ -64,8 +64,8 @@ def diff(change):
 
 
 def run(change, seed=0, steps=50):
-    """Train -> the accuracy of each step, the mean reward of each step, and what is measured afterwards on held-out
-    problems: accuracies, greedy and sampled, tokens of a sample, and one sample."""
+    """Train with the change. Returns the accuracy and the mean reward of each step and, measured on held-out problems
+    afterwards, the greedy accuracy, the sampled accuracy, the mean length of samples in tokens, and one sample."""
     torch.set_num_threads(1)
     torch.manual_seed(seed)
     random.seed(seed)
@@ -99,7 +99,7 @@ def run(change, seed=0, steps=50):
 
 
 def tell(name, steps):
-    """Print a change and what happens -> the accuracies of the steps."""
+    """Print a change and what happens. Returns the accuracies of the steps."""
     print(*diff(CHANGES[name]), sep="\n")
     accuracies, rewards, greedy, sampled, tokens, text = run(CHANGES[name], steps=steps)
     blocks = [mean(accuracies[i : i + 5]) for i in range(0, steps, 5)]
@@ -112,7 +112,7 @@ def tell(name, steps):
 
 
 def show(name, seeds):
-    """Run the change with each seed -> its row of the table."""
+    """Run the change with each seed. Returns its row of the table."""
     accuracies, _, *after, _ = zip(*(run(CHANGES[name], seed) for seed in seeds))
     columns = [[mean(curve[20:25]) for curve in accuracies], after[1], after[0]]
     cells = [f"{mean(c):.2f} [{min(c):.2f} - {max(c):.2f}]" for c in columns]

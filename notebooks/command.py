@@ -1,4 +1,4 @@
-"""command.py - what the commands of the laboratory share: help, lines of 79 columns, and one line for a mistake."""
+"""command.py - what the commands of the laboratory share: help, lines of 79 columns, and one-line error messages."""
 
 import sys
 import textwrap
@@ -10,13 +10,13 @@ from model import ModelError
 
 
 def parser_of(doc):
-    """A parser whose --help begins with this docstring, line by line."""
+    """Return a parser whose --help begins with this docstring, line by line."""
     return ArgumentParser(description=doc, formatter_class=RawDescriptionHelpFormatter)
 
 
 def wrapped(text, indent="", hang="    "):
-    """The text in lines of at most 79 columns. Words are not broken, so a long path stays whole.
-    hang: how much further all lines but the first are indented."""
+    """Wrap a text at 79 columns. Words are not broken, so a long path stays whole. hang: the additional indentation of
+    all lines except the first."""
     whole = {"break_long_words": False, "break_on_hyphens": False}
     return textwrap.fill(text, 79, initial_indent=indent, subsequent_indent=indent + hang, **whole)
 
@@ -26,7 +26,7 @@ def say(text, indent="", hang="    "):
 
 
 def new_path(path):
-    """A path to write to. Raises DataError if there is something already: no command replaces it."""
+    """Return a path to write to. Raises DataError if something is already there: no command replaces it."""
     path = Path(path)
     if path.is_dir() and not any(path.iterdir()):
         return path
@@ -36,13 +36,13 @@ def new_path(path):
 
 
 def check_run(folder):
-    """Raises DataError if this is not the folder of a run."""
+    """Raise DataError if this is not the folder of a run."""
     if not Path(folder, "config.json").is_file() or Path(folder, "tokenizer.json").exists():
         raise DataError(f"{folder} is not the folder of a run, runs/NAME, as train.py writes it")
 
 
 def log_of(run):
-    """The rows of a run's log. Raises DataError where `run` is not a run, or has no step yet."""
+    """Return the rows of a run's log. Raises DataError if `run` is not a run, or has no step yet."""
     check_run(run)
     rows = read_log(Path(run))
     if not rows:
@@ -51,8 +51,8 @@ def log_of(run):
 
 
 def run_command(main, *errors):
-    """Run a command. A mistake of its user ends it with one line and not with a traceback.
-    errors: further kinds of errors whose messages are for the user."""
+    """Run a command. If the user has made a mistake, it ends with one line instead of a traceback. errors: further
+    kinds of errors whose messages are for the user."""
     with clear_errors(ModelError, *errors):
         try:
             sys.exit(main())

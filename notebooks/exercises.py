@@ -1,16 +1,17 @@
 """exercises.py - six exercises, each with a check that runs your code.
 
-    python -m notebooks.exercises                  this list
-    python -m notebooks.exercises 3                what is asked
-    python -m notebooks.exercises 3 mine.py        is it solved? If not, why
+    python -m notebooks.exercises                  shows this list
+    python -m notebooks.exercises 3                shows exercise 3
+    python -m notebooks.exercises 3 mine.py        checks your solution
 
     1 leave one out     2 a verifier in ten lines     3 compose a reward
     4 break the grader  5 tests that hold             6 beat the default
 
 Your file defines the names that the exercise asks for; it may import the
-project's scripts. A check says "solved" or what is still wrong, with the case
-that shows it. The last one trains a tiny model, for a minute a seed. All have
-a solution (tests/test_exercises.py proves it, so do not look there yet).
+project's scripts. A check prints "solved", or what is still wrong and a case
+that shows it. The last one trains a tiny model, for about a minute per seed.
+All exercises have a solution. (Do not look at it yet: it is in
+notebooks/tests/test_exercises.py.)
 """
 
 import inspect
@@ -37,7 +38,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 class Unsolved(Exception):
-    """Why a solution is not one yet."""
+    """Raised if an exercise is not solved yet; the message says why."""
 
 
 class Solution(dict):
@@ -56,9 +57,9 @@ def want(holds, reason):
 
 
 def leave_one_out(my):
-    """`advantages(rewards)`: a list of G floats -> the list of R_i less the mean of the *other*
-    rewards (RLOO). Not divided by anything. Where all rewards are equal each advantage must be 0,
-    exactly, not 1e-17."""
+    """Write `advantages(rewards)`. It gets a list of G floats and returns, for each of them, R_i minus
+    the mean of the *other* rewards (RLOO), not divided by anything. If all rewards are equal, each
+    advantage must be exactly 0, not 1e-17."""
     groups = [[1.1, 0.1, 0.0, 1.1], [1.0, 0.0], [0.1, 0.12, 0.1], [0.0] * 15 + [1.0]]
     for group in groups:
         right = [R - (sum(group) - R) / (len(group) - 1) for R in group]
@@ -87,11 +88,11 @@ FACTORS = [  # completion, to be factored, reward
 
 
 def verifier_in_ten_lines(my):
-    """`reward(completion, problem)` for the task "write {answer} as a product of two integers, both
-    above 1, in a box": \\boxed{7*13} and \\boxed{13*7} are both right for problem["answer"] ==
-    "91"; spaces do not count. -> (1.0 or 0.0, a dict of named parts, among them "accuracy"), as every reward in
-    verifiers.py. At most ten lines. The last box counts; hostile text must neither be run nor
-    raise."""
+    """Write `reward(completion, problem)` for the task "write {answer} as a product of two integers,
+    both above 1, in a box". \\boxed{7*13} and \\boxed{13*7} are both right for problem["answer"] ==
+    "91"; spaces do not count. Return (1.0 or 0.0, a dict of named parts with an "accuracy"), like
+    the rewards in verifiers.py. Use at most ten lines. The last box counts. Hostile text must
+    neither be run nor raise an error."""
     reward = my["reward"]
     lines = [line for line in inspect.getsource(reward).splitlines() if line.strip()]
     want(len(lines) <= 10, f"it has {len(lines)} lines")
@@ -125,10 +126,11 @@ SIX = {  # of notebook 3
 
 
 def compose(my):
-    """`reward`: a reasoning.ReasoningReward under which, of the six completions of notebook 3,
-    "long, right" alone has the highest advantage, "wrong, good form" the lowest, "rambling, right"
-    and "bilingual, right" are pushed down, and "short, right" and "right, no tags" are not.
-    check_weights must not warn. (The chapter's Design B leaves "rambling, right" above zero.)"""
+    """Define `reward`, a reasoning.ReasoningReward that ranks the six completions of notebook 3 as
+    follows. "long, right" alone has the highest advantage, and "wrong, good form" the lowest.
+    "rambling, right" and "bilingual, right" have negative advantages, "short, right" and "right, no
+    tags" positive ones. check_weights must not warn. (The chapter's Design B leaves "rambling,
+    right" above zero.)"""
     with warnings.catch_warnings(record=True, action="always") as caught:
         check_weights(earnable(my["reward"]))
     want(not caught, f"check_weights warns: {caught[0].message if caught else ''}")
@@ -150,9 +152,10 @@ READABLE += (type(sympy.pi), sympy.sin, sympy.cos, sympy.tan)
 
 
 def break_the_grader(my):
-    """`truth` and `answer`: two numbers of sympy that grade_answer judges wrongly when it reads their
-    LaTeX. They may be made of integers, fractions, + - * / and powers, pi, sin, cos and tan; all of
-    that it claims to read. sympy decides who is right. Hint: the grader is numeric (grading.py)."""
+    """Define `truth` and `answer`, two sympy numbers that grade_answer compares wrongly when it reads
+    their LaTeX. They may be made of integers, fractions, + - * / and powers, pi, sin, cos and tan.
+    The grader claims to read all of these. sympy decides who is right. Hint: the grader is numeric
+    (grading.py)."""
     pair = [my["truth"], my["answer"]]
     for expression in pair:
         want(isinstance(expression, sympy.Expr), f"{expression!r} is no number of sympy")
@@ -180,9 +183,10 @@ WRONG = {
 
 
 def tests_that_hold(my):
-    """`tests`: at most six assert statements (strings) for is_leap(year), the Gregorian rule, that
-    an honest program passes and six wrong ones do not, and by check_tests no constant answer
-    passes more than half of them. One of the wrong ones has memorised 1900, 2000, 2023 and 2024."""
+    """Define `tests`, a list of at most six assert statements (strings) for is_leap(year), the
+    Gregorian rule. An honest program must pass them all, and each of six wrong programs must fail.
+    One of the wrong programs has memorised 1900, 2000, 2023 and 2024. By check_tests, no constant
+    answer may pass more than half of the tests."""
     tests = my["tests"]
     texts = all(isinstance(test, str) for test in tests)
     want(texts and 0 < len(tests) <= 6, "one to six tests, each a string")
@@ -202,7 +206,7 @@ def tests_that_hold(my):
 
 
 def trained(flags):
-    """Train a tiny model with these flags -> (the last row of its log, the number of completions)."""
+    """Train a tiny model with these flags. Returns the last row of its log and the number of completions."""
     with tempfile.TemporaryDirectory() as folder:
         train.main([*flags, "--device", "cpu", "--runs", folder, "--name", "run"])
         run = Path(folder, "run")
@@ -216,7 +220,7 @@ SUMS = ("--model", str(ROOT / "notebooks" / "tiny"), "--task", "arithmetic")
 
 
 def refuse_another_game(setting, flags):
-    """Another base, task or reward, or another sampling, by which the accuracy would be another one."""
+    """Refuse flags that change the base, task, reward or sampling, because accuracy would mean something else."""
     usual = train.parse_args(setting)
     read = train.parse_args([*setting, *flags])
     changed = [name for name in FIXED if getattr(read, name) != getattr(usual, name)]
@@ -227,11 +231,11 @@ def refuse_another_game(setting, flags):
 
 
 def beat_the_default(my, seeds=(0, 1, 2), setting=SUMS, goal=0.8):
-    """`flags`: a list of train.py's flags with which --task arithmetic learns more from 1,280
-    completions than by default. With --steps 10, each of 128 completions, the default recipe
-    answers 30 % of the held-out problems right, sampled (seeds 0 to 2: 29 to 32 %). Reach 80 % on
-    the mean of seeds 0, 1 and 2 from at most 1,280 completions each. Anything may be changed but
-    the base, the task, the reward, the seed, and how completions are sampled."""
+    """Define `flags`, a list of train.py's flags with which --task arithmetic learns more from 1,280
+    completions than by default. With --steps 10, at 128 completions per step, the default recipe
+    reaches a sampled held-out accuracy of 30 % (seeds 0 to 2: 29 to 32 %). Reach a mean of 80 % over
+    seeds 0, 1 and 2, with at most 1,280 completions for each. You may change anything except the
+    base, the task, the reward, the seed, and how completions are sampled."""
     flags = [str(flag) for flag in my["flags"]]
     refuse_another_game(setting, flags)
     got = []
@@ -250,10 +254,10 @@ EXERCISES += [break_the_grader, tests_that_hold, beat_the_default]
 
 
 def check(number, path):
-    """Run the file and the check -> (solved, what there is to say)."""
+    """Run the file and the check. Returns (is it solved?, a message)."""
     try:
         names = runpy.run_path(str(path))
-    except (OSError, SyntaxError, ImportError) as error:  # any other has a traceback, to see where
+    except (OSError, SyntaxError, ImportError) as error:  # other errors show a traceback
         raise DataError(f"{path} cannot be run: {type(error).__name__}: {error}") from error
     try:
         said = EXERCISES[number - 1](Solution(names))
@@ -265,7 +269,7 @@ def check(number, path):
 def main(argv=None):
     parser = parser_of(__doc__)
     parser.add_argument("number", nargs="?", type=int, choices=range(1, len(EXERCISES) + 1))
-    parser.add_argument("file", nargs="?", help="your file; without it: what is asked")
+    parser.add_argument("file", nargs="?", help="your file (without it, shows the exercise)")
     args = parser.parse_args(argv)
     if args.file:
         solved, said = check(args.number, args.file)

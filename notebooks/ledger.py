@@ -1,10 +1,10 @@
-"""ledger.py - what the code lines of the scripts buy beyond page.py, in a table.
+"""ledger.py - a table of what the scripts' lines of code add to page.py.
 
     python -m notebooks.ledger
 
 A code line is neither blank nor a comment nor part of a docstring. It counts in the
 row that names its function, or else its section: "rlvr 2" is section 2 of rlvr.py,
-and 0 is what stands above section 1.
+and section 0 is everything above section 1.
 """
 
 import ast
@@ -38,7 +38,7 @@ ROWS = {  # what: "where | what goes wrong without it"
 
 
 def code_lines(path):
-    """-> for each code line (its section, the function or class that it is in, or "")."""
+    """Yield, for each code line, its section and the function or class that it is in, or ""."""
     source = path.read_text(encoding="utf-8")
     tree = ast.parse(source)
     docs = set()
@@ -62,7 +62,7 @@ def code_lines(path):
 
 
 def counted():
-    """-> rows (what, code lines, files, without). Raises KeyError for a line that has no row."""
+    """Return rows (what, code lines, files, what goes wrong without it). Raises KeyError for a line that has no row."""
     rows = {}
     lines = Counter()
     files = {what: [] for what in ROWS}
@@ -77,7 +77,7 @@ def counted():
 
 
 def table():
-    """The ledger in Markdown. Its first row is the page."""
+    """Return the ledger in Markdown. Its first row is the page."""
     page = len([*code_lines(ROOT / "notebooks" / "page.py")])
     lines = ["| what | code lines | where | without it |", "| --- | --- | --- | --- |"]
     lines.append(f"| the page | {page} | page.py |  |")

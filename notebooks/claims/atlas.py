@@ -1,27 +1,27 @@
 """atlas.py - a method's mean update, and how noisy it is, without training.
 
-the row of a method of yours, in some twenty seconds:
+the row of your own method, in about twenty seconds:
     python -m notebooks.claims.atlas mine.py
-of each method of methods/, in three worlds; a JSON object, which the second
-command keeps in results/tables.json and on the pages:
+the rows of all methods in methods/, in three worlds, as a JSON object; the
+second command also saves them in results/tables.json and on the pages:
     python -m notebooks.claims.atlas
     python -m notebooks.look.keep atlas
 
-A Qwen3 of 1,004 weights writes at most five tokens, of five kinds: 1,365
-completions of each of three prompts. They can all be listed, so the gradient
-of J, the mean reward, is a sum and no estimate. A method's update is
+A Qwen3 with 1,004 weights writes at most five tokens, of five kinds, so each
+of three prompts has 1,365 completions. They can all be listed, so the gradient
+of J, the mean reward, is a sum and not an estimate. A method's update is
 sum_it c_it grad log pi(o_it),  c_it = -d loss / d log pi(o_it), by its own
 `advantages`, `loss` and setting norm. Groups are listed by classes of
-completions: of one reward or, if that is not enough, of one reward, length and
-end (200 groups tell whether it is). Where the prompts of a step meet
-(norm=token, a std of the batch) or an advantage depends on more, steps are
-sampled. Section 4 moves a policy, for what notebook 10 says of older samplers
-and of paths.
+completions with equal rewards. If that is not enough, their lengths and ends
+must be equal, too (a test on 200 groups decides). If the prompts of a step
+interact (norm=token, a std of the batch), or if an advantage depends on more,
+steps are sampled. Section 4 moves a policy: notebook 10 uses it for outdated
+samplers and for whole paths of training.
 
-    cos      of the mean update with the gradient of J: 1 is no bias
-    ratio    of their lengths: what a learning rate makes up for
+    cos      cosine of the mean update and the gradient of J: 1 means no bias
+    ratio    ratio of their lengths, which a learning rate can make up for
     s/n      |mean update| / sqrt(trace of its covariance), 128 completions
-    longer   tokens that wrong answers grow by, for each unit that J gains
+    longer   tokens by which wrong answers grow for each unit that J gains
 
 Letters: N completions of a prompt, L tokens, V kinds of token, D weights,
 P prompts, R = P*N rows, G completions of a group, n steps or groups,
@@ -54,8 +54,8 @@ from rlvr import GRPO, Batch, LossInputs, MicroBatch, Rollouts, loss_weights
 METHODS = Path(__file__).resolve().parents[1] / "methods"
 V = 5  # 0 is the stop
 L = 5
-PASS_RATES = (0.05, 0.3, 0.8)  # of a base, on each prompt
-FORM_RATE = 0.3  # of a habit that has nothing to do with the answer: to begin with token 4
+PASS_RATES = (0.05, 0.3, 0.8)  # of the base, on each prompt
+FORM_RATE = 0.3  # how often completions begin with token 4, which has nothing to do with the answer
 
 # ---- 1. The world: every completion, its probability, its scores -----------------------------------
 
@@ -70,12 +70,12 @@ def padded(texts, width):
 
 
 def nodes_of(text):
-    """Where each of its tokens stands in a table of all prefixes and tokens."""
+    """Return the place of each of its tokens in a table of all prefixes and tokens."""
     return [NUMBER[text[:t]] * V + token for t, token in enumerate(text)]
 
 
 def answer_of(text):
-    """The last token before the stop, behind at least one other; 0: none."""
+    """Return the last token before the stop if another token precedes it; else 0."""
     return text[-2] if len(text) > 2 and text[-1] == 0 else 0
 
 
@@ -94,13 +94,13 @@ def ids_of(prompt):
 
 
 def log_probs(model, prompt):
-    """-> (N, L), 0 behind the end."""
+    """Return the log-probs of all completions: (N, L), 0 after the end."""
     logits = model(ids_of(prompt))[torch.arange(len(PREFIXES)), ENDS, :V]
     return logits.log_softmax(-1).flatten()[NODES] * MASK
 
 
 def score_table(model, prompt):
-    """The gradient of log pi of each prefix and token -> (prefixes * V, D)."""
+    """Return the gradient of log pi for each prefix and token: (prefixes * V, D)."""
 
     def row(weights, ids, place):
         logits = functional_call(model, weights, (ids[None],))[0, :, :V]  # (L, V)
@@ -108,13 +108,13 @@ def score_table(model, prompt):
 
     weights = {name: weight.detach() for name, weight in model.named_parameters()}
     places = F.one_hot(ENDS, L).double()
-    with sdpa_kernel(SDPBackend.MATH):  # the one that vmap knows
+    with sdpa_kernel(SDPBackend.MATH):  # the kernel that vmap supports
         found = vmap(jacrev(row), (None, 0, 0), chunk_size=64)(weights, ids_of(prompt), places)
     return torch.cat([part.flatten(2) for part in found.values()], 2).flatten(0, 1)
 
 
 def make_base(seed=0):
-    """A policy with these pass rates, and the habit in three of ten right and of ten wrong answers."""
+    """Make a policy with these pass rates. 30 % of right and of wrong completions begin with token 4."""
     torch.manual_seed(seed)
     # Vocabulary, hidden and inner size, layers, heads, key heads, size of a head.
     config = Config("qwen3", V + len(PASS_RATES), 12, 16, 1, 2, 1, 4, eos_token_id=0)
@@ -140,12 +140,12 @@ def make_base(seed=0):
 
 @dataclass
 class Rows:
-    """All completions of a prompt, or of several, one below the other."""
+    """All completions of one or several prompts, one below the other."""
 
     prompts: list
     reward: torch.Tensor  # (R,)
     logp: torch.Tensor  # (R, L), of the policy
-    sampled: torch.Tensor  # (R, L), of what sampled
+    sampled: torch.Tensor  # (R, L), of the sampler
     old: torch.Tensor  # (R, L), old_logp of the loss
     ref: torch.Tensor  # (R, L)
     scores: torch.Tensor  # (P * prefixes * V, D)
@@ -158,17 +158,17 @@ class Rows:
         self.nodes = NODES.repeat(P, 1) + starts
 
     def each(self, c):
-        """(R, L) -> sum_t c_t grad log pi(o_t) of each row (R, D)."""
+        """Return sum_t c_t grad log pi(o_t) of each row: c (R, L) -> (R, D)."""
         return torch.einsum("rl,rld->rd", c * self.mask, self.scores[self.nodes])
 
     def gradient(self, values):
-        """Of the mean of values (R,) over the policy's completions, a sum over prompts -> (D,)."""
+        """Return the gradient (D,) of the mean of values (R,) over the policy's completions, summed over prompts."""
         return self.logp.exp().prod(1) * values @ self.each(self.mask)
 
 
 @torch.no_grad()
 def make_rows(policy, prompts, sampler=None, ref=None):
-    """Rows with a reward of 1 for a right answer; old is the policy."""
+    """Make Rows with a reward of 1 for a right answer. Their old log-probs are the policy's."""
     parts = []
     for prompt in prompts:
         models = (policy, sampler or policy, policy, ref or policy)
@@ -182,7 +182,7 @@ def make_rows(policy, prompts, sampler=None, ref=None):
 
 
 def batch_of(rows, picks, step=0):
-    """picks (P, G) of rows -> the project's Batch."""
+    """Return the project's Batch of the rows picks (P, G)."""
     flat = picks.flatten()
     own = flat % N
     prompts = torch.tensor(rows.prompts)[flat // N]
@@ -197,13 +197,13 @@ def batch_of(rows, picks, step=0):
 
 
 def weights_of(method, mask):
-    """mask (n, B, L) of steps, each with its own normaliser -> (n, B, L)."""
+    """Return loss weights (n, B, L) for n steps with masks (n, B, L). Each step has its own normaliser."""
     settings = method.settings
     return vmap(lambda step: loss_weights(step, settings.norm, settings.max_new_tokens))(mask)
 
 
 def slopes(method, rows, picks, advantages, weights):
-    """-d loss / d log pi of rows picks (b,): advantages (b, 1 or L), weights (b, L) -> (b, L)."""
+    """Return -d loss / d log pi (b, L) of the rows picks (b,). advantages: (b, 1 or L), weights: (b, L)."""
     logp = rows.logp[picks].requires_grad_()
     advantages = advantages * rows.mask[picks]
     micro = MicroBatch(None, None, torch.arange(len(picks)))
@@ -213,14 +213,14 @@ def slopes(method, rows, picks, advantages, weights):
 
 
 def alone(method, rows, advantage):
-    """slopes of each row as a step of its own -> (R, L)."""
+    """Return the slopes (R, L) of each row as a step of its own."""
     advantages = torch.full((len(rows.p), 1), advantage).double()
     weights = weights_of(method, rows.mask[:, None])[:, 0]
     return slopes(method, rows, torch.arange(len(rows.p)), advantages, weights)
 
 
 def draw(method, rows, n, chances):
-    """n steps with these chances (R,) -> (n, P, G)."""
+    """Draw n steps (n, P, G) from rows with these chances (R,)."""
     G = method.settings.num_samples
     generator = torch.Generator().manual_seed(0)
     found = torch.multinomial(chances.view(-1, N), n * G, True, generator=generator)
@@ -229,13 +229,13 @@ def draw(method, rows, n, chances):
 
 
 def credit(method, rows, picks):
-    """n steps (n, P, G), one by one -> their advantages, those of a row behind each other."""
+    """Return the advantages of n steps (n, P, G), taken one by one, in a flat tensor, row after row."""
     batches = [batch_of(rows, some, step) for step, some in enumerate(picks)]
     return torch.cat([method.advantages(batch).flatten() for batch in batches]).double()
 
 
 def sampled(method, rows, n):
-    """The updates of n sampled steps -> (n, D)."""
+    """Return the updates (n, D) of n sampled steps."""
     picks = draw(method, rows, n, rows.p)
     flat = picks.flatten()
     advantages = credit(method, rows, picks).view(len(flat), -1)
@@ -246,8 +246,8 @@ def sampled(method, rows, n):
 
 
 def shares(method, rows, groups):
-    """Groups (n, G) of one prompt -> (n, G): the advantage of each row, times its weight in the step
-    over its weight alone."""
+    """For groups (n, G) of one prompt, return (n, G): each row's advantage, times the ratio of its weight in the step
+    to its weight alone."""
     advantages = credit(method, rows, groups[None]).view(groups.shape)
     together = weights_of(method, rows.mask[groups]).amax(2)
     by_itself = weights_of(method, rows.mask[:, None]).amax(2).flatten()
@@ -255,8 +255,9 @@ def shares(method, rows, groups):
 
 
 def listing(method, rows):
-    """All groups of one prompt, by classes -> classes (R,), groups of them (n, G), their shares (n, G). None where
-    that does not do: groups of a step that meet, advantages of tokens, a loss that is not linear in them, .."""
+    """List all groups of one prompt, by classes. Returns classes (R,), groups of classes (n, G) and their shares
+    (n, G). Returns None if that is impossible: groups of a step interact, tokens of a row have different advantages,
+    the loss is not linear in the advantages, .."""
     often = rows.reward + 0.05  # about as many right as wrong, of all kinds
     few = draw(method, rows, 200, often)[:, 0]
     together = credit(method, rows, few[None])
@@ -276,8 +277,8 @@ def listing(method, rows):
 
 
 def expected(method, rows, listed):
-    """The update of a step with G completions of one prompt -> its mean (D,), the trace of its
-    covariance. Exact."""
+    """Return the exact mean (D,) of the update of a step with G completions of one prompt, and the trace of its
+    covariance."""
     classes, groups, share = listed
     members = F.one_hot(classes).T * rows.p  # (K, R)
     q = members.sum(1)
@@ -285,7 +286,7 @@ def expected(method, rows, listed):
     logp = (counts * q.log() - torch.lgamma(counts + 1)).sum(1)
     chances = (logp + math.lgamma(groups.size(1) + 1)).exp()  # (n,)
 
-    # A row's update is its share times that of an advantage of 1 or -1: the mean of each class.
+    # A row's update is its share times its update at an advantage of 1 or -1. Take means over each class.
     ways = [rows.each(alone(method, rows, sign)) for sign in (1.0, -1.0)]  # (R, D)
     members = members / q[:, None]
     means = torch.cat([members @ way for way in ways])  # (2K, D)
@@ -301,13 +302,13 @@ def expected(method, rows, listed):
 
 
 def length_of_wrong(one):
-    """Values (R,) whose gradient is that of the mean length of wrong answers."""
+    """Return values (R,) whose gradient is the gradient of the mean length of wrong answers."""
     share = (1 - one.reward) / (one.p @ (1 - one.reward))
     return share * (LENGTHS - one.p @ (share * LENGTHS))
 
 
 def methods():
-    """The methods in methods/: {name of the class: class}."""
+    """Return the methods in methods/ as {name of the class: class}."""
     found = {}
     for path in sorted(METHODS.glob("*.py")):
         for name in re.findall(r"^class (\w+)\([\w, ]+\):", path.read_text(encoding="utf-8"), re.M):
@@ -320,7 +321,7 @@ def find(name):
 
 
 def ready(kind, policy, **settings):
-    """A method of this class, made ready for the policy."""
+    """Make a method of this class and set it up for the policy."""
     method = kind(max_new_tokens=L, **settings)
     method.setup(copy.deepcopy(policy), None)
     return method
@@ -340,17 +341,18 @@ class World:
         self.longer = sum(one.gradient(length_of_wrong(one)) for one in self.ones) / len(prompts)
 
     def estimate(self, method):
-        """Of sampled steps -> mean (D,), its squared length, trace, standard error of the cosine."""
+        """Estimate from sampled steps: the mean (D,), its squared length, the trace of the covariance, and the standard
+        error of the cosine."""
         updates = sampled(method, self.batch, self.n)
         mean = updates.mean(0)
         trace = updates.var(0).sum()
         others = (10 * mean - updates.view(10, -1, len(mean)).mean(1)) / 9  # a jackknife
-        lengths = (others.square().sum(1) - trace / self.n / 0.9).sqrt()  # less what noise adds
+        lengths = (others.square().sum(1) - trace / self.n / 0.9).sqrt()  # minus what noise adds
         cosines = others @ F.normalize(self.truth, dim=0) / lengths
         return mean, mean.square().sum() - trace / self.n, trace, cosines.std() * 9 / math.sqrt(10)
 
     def row(self, method):
-        """-> the numbers of COLUMNS, None where they are not known."""
+        """Return the numbers of COLUMNS; a number that is not known is None."""
         listed = [listing(method, one) for one in self.ones]
         cells = [None] * len(listed)
         if None not in listed:
@@ -385,7 +387,8 @@ def move(policy, vector):
 
 
 def two_sides(method, rows):
-    """The advantage of a right completion, and of a wrong one as long, beside 0 .. G - 1 right ones -> (2, G)."""
+    """Return (2, G): the advantage of a right completion, and of a wrong one of the same length, in a group with 0 to
+    G - 1 other right completions."""
     G = method.settings.num_samples
     long = rows.mask.sum(1) == 3
     good, bad = ((long & (rows.reward == value)).nonzero()[0] for value in (1, 0))
@@ -395,13 +398,14 @@ def two_sides(method, rows):
 
 
 def mean_advantages(table, p):
-    """The advantages of two_sides -> E[A | right], E[A | wrong] at pass rate p."""
+    """Return E[A | right] and E[A | wrong] at pass rate p, from the table of two_sides."""
     others = Binomial(table.size(1) - 1, torch.as_tensor(p).double())
     return table @ others.log_prob(torch.arange(table.size(1)).double()).exp()
 
 
 def mean_update(method, table, rows, policy, logp):
-    """The mean of a method that sees rewards of 0 and 1, and so has the advantages of two_sides -> (D,)."""
+    """Return the mean update (D,) of a method that only sees rewards of 0 and 1, and so has the advantages of
+    two_sides."""
     P = len(rows.prompts)
     rates = (rows.p * rows.reward).view(P, N).sum(1)
     sides = torch.stack([mean_advantages(table, rate) for rate in rates]).abs()  # (P, 2)
@@ -412,8 +416,8 @@ def mean_update(method, table, rows, policy, logp):
 
 
 def follow(method, base, every=1, steps=48, gain=0.02):
-    """Mean updates, one after the other -> log-probs (R, L) at each step. Samples are new after `every`
-    steps; the first step gains so much of J, to first order."""
+    """Make mean updates, one after the other. Returns log-probs (R, L) at each step. Samples are new after `every`
+    steps. The learning rate is such that the first step raises J by `gain`, to first order."""
     policy = copy.deepcopy(base)
     P = len(PASS_RATES)
     reward = torch.cat([ANSWERS == prompt + 1 for prompt in range(P)]).double()
@@ -436,8 +440,8 @@ def follow(method, base, every=1, steps=48, gain=0.02):
 # ---- 5. The command --------------------------------------------------------------------------------
 
 COLUMNS = ["method", *[f"cos at {p}" for p in PASS_RATES], "cos", "error", "ratio", "s/n", "longer"]
-# Distill and KeepSamplingMask need more than rewards, a KL another reference than the policy; the
-# others differ in the problems that they pick.
+# Distill and KeepSamplingMask need more than rewards, and a KL needs a reference other than the policy. The other
+# methods only pick different problems.
 LEFT_OUT = ["Distill", "KeepSamplingMask", "KL", "KLCap", "Curriculum", "Stratified", "SkipSolved"]
 
 
@@ -446,7 +450,7 @@ def shown(name, cells):
 
 
 def kinds_that_differ():
-    """The default, and the methods whose update can be another than the default's."""
+    """Return the default, and the methods whose update can differ from the default's."""
     kinds = {"default": GRPO}
     for name, kind in methods().items():
         same = kind.advantages is GRPO.advantages and kind.loss is GRPO.loss
@@ -456,7 +460,7 @@ def kinds_that_differ():
 
 
 def tables():
-    """Their rows, with the cosine in two more worlds."""
+    """Return the table of these methods, with the cosine in two more worlds."""
     worlds = [World(0), World(1, n=1000), World(2, n=1000)]
     rows = []
     for name, kind in kinds_that_differ().items():
@@ -470,7 +474,7 @@ def tables():
 
 def main(argv=None):
     parser = parser_of(__doc__)
-    parser.add_argument("files", nargs="*", help="methods of yours: FILE.py or FILE.py:CLASS")
+    parser.add_argument("files", nargs="*", help="your own methods: FILE.py or FILE.py:CLASS")
     files = parser.parse_args(argv).files
     if not files:
         print(json.dumps(tables()))

@@ -1,24 +1,24 @@
-"""claim.py - a claim as data: arms x seeds of training, what is measured of them, checks, a verdict.
+"""claim.py - a claim as data: what to train, with how many seeds, what to measure, and what to check.
 
-    python -m notebooks.claims.claims                         the claims, and how long each took
-    python -m notebooks.claims.claims growth lora --seeds 3   train what is missing, judge, write, print
-    python -m notebooks.claims.claims growth --judge          judge the kept runs again; nothing is trained
+    python -m notebooks.claims.claims                         lists the claims, and how long each took
+    python -m notebooks.claims.claims growth lora --seeds 3   trains missing runs, checks the claims, saves and prints
+    python -m notebooks.claims.claims growth --judge          checks the saved runs again and trains nothing
     python -m notebooks.claims.claim --name tiny --seeds 0 1 2 -- --steps 100
 
-A file of your own with `main([Claim(..)])` is such a command too. The last command is no claim: the same training with
-several seeds, and as its last line a table of what was reached.
+Your own file with `main([Claim(..)])` is such a command, too. The last command checks no claim: it repeats one training
+with several seeds, and its last line is a table of the results.
 
-An arm is flags of train.py and a base. Where an arm names several learning rates, the best on a seed that is not
-counted is taken (TUNING).
+An arm is a base model and flags of train.py. If an arm lists several learning rates, it uses the rate that is best on
+the seed TUNING, which is not counted.
 
-A check names the effect that it looks for, and the line stands in the middle between that and none. Where a trial of
-this size and spread would be wrong more than one time in ten it says "cannot tell", unless the seeds lie so far from
-the line that a t-test on them is sure of it.
+A check names the effect that it looks for; its line is halfway between this effect and none. If a trial of this size
+and spread would be wrong more than one time in ten, the check says "cannot tell". It still decides if the seeds are so
+far from the line that a t-test on them is sure.
 
-A run's folder lies in a folder of the commit, and is named after its seed and a digest of its flags: a finished run is
-not repeated, an interrupted one goes on, claims that ask for the same run share it, and a new commit trains anew. (What
-is not committed wants another --runs.)
-notebooks/results/claims.json holds the runs with their numbers, the checks and the verdicts.
+A run's folder is inside a folder named after the commit, and is named after its seed and a digest of its flags. So a
+finished run is not repeated, an interrupted run is resumed, claims that need the same run share it, and a new commit
+trains anew. (If you have uncommitted changes, give another --runs.)
+notebooks/results/claims.json holds the runs with their numbers, the checks and their results.
 """
 
 import contextlib
@@ -46,15 +46,16 @@ from notebooks.claims.start import base_of
 from notebooks.command import parser_of, run_command, wrapped
 from notebooks.look.keep import ROOT, load, origin, write_json
 
-TUNING = 9  # the seed on which learning rates are chosen; those that are counted are 0, 1, ..
-LEAST = 3  # seeds: with fewer no check is decided
+TUNING = 9  # the seed for choosing learning rates; the seeds that count are 0, 1, ..
+LEAST = 3  # the number of seeds below which no check is decided
 
 # ---- 1. A claim ------------------------------------------------------------------------------------
 
 
 @dataclass
 class Arm:
-    """What is trained. rates: learning rates to choose from; one is taken as it is, and without any nothing is trained."""
+    """What to train. rates: learning rates to choose from. A single rate is used as it is; without rates, nothing is
+    trained."""
 
     flags: str = ""
     base: str = "usual"
@@ -63,9 +64,12 @@ class Arm:
 
 @dataclass
 class Check:
-    """One sentence. change: from x(arm, column), the numbers of the seeds as an array, to one number a seed that is at
-    least `effect` if the sentence is true and 0 if nothing changed; with same=True the sentence is that nothing
-    changed, and effect is what would refute it. noise: the standard deviation of such a number from evaluation alone."""
+    """A sentence to check.
+
+    change: a function of x, where x(arm, column) is an array with one number per seed. It returns one number per seed:
+        at least `effect` if the sentence is true, and 0 if nothing changed.
+    noise: the standard deviation of such a number due to evaluation alone.
+    same: True if the sentence says that nothing changed; then `effect` would refute it."""
 
     sentence: str
     change: Callable
@@ -76,19 +80,20 @@ class Check:
 
 @dataclass
 class Claim:
-    """claim: its checks; of a claim with several parts `said` has those of each. controls: those that show whether the
-    comparison is worth anything. A column is what `measure` finds of a Run; else one of measures.number."""
+    """claim: the checks; if a claim has several parts, `said` has the checks of each part. controls: checks that show
+    whether the comparison means anything. A column is a number that `measure` returns for a Run, or else one that
+    measures.number finds."""
 
     name: str
     sentence: str
     doubt: str  # what would change our mind
     arms: dict[str, Arm]
     panels: str  # columns that the figure shows, joined by commas
-    columns: str = ""  # of the table (default: those of the panels)
+    columns: str = ""  # columns of the table (default: the columns of the panels)
     claim: list = field(default_factory=list)
     said: dict = field(default_factory=dict)
     controls: list = field(default_factory=list)
-    every: int = 5  # of the steps its curves have every so many-th; 0: there is no figure
+    every: int = 5  # its curves show every 5th step; 0: there is no figure
     flags: str = "--eval-every 5 --eval-problems 200"
     steps: int = 60
     measure: Callable = lambda run: {}
@@ -104,32 +109,32 @@ class Claim:
 # ---- 2. What is said -------------------------------------------------------------------------------
 
 POINTS = 0.05  # noise of a difference of two accuracies on 200 problems: sqrt(2 * 0.25 / 200)
-# of a share of 1,280 completions: twice sqrt(0.25 / 1280), for those of a group are alike
+# Noise of a share of 1,280 completions: twice sqrt(0.25 / 1280), because the completions of a group are alike.
 SHARE = 0.03
-# Of a difference, where it is not POINTS.
+# Noise of a difference in these columns; in other columns it is POINTS.
 NOISE = {"bilingual": SHARE, "rambling": SHARE, "boxes": 0.1, "alignment": 0.02, "r_model": 0.1}
 
 
 def difference(sentence, one, other, by, same=False):
-    """one, other: an arm and its column."""
+    """Check that `one` is `by` above `other`, or equal to it if same=True. Each is a pair: an arm and its column."""
     noise = NOISE.get(one[1], POINTS)
     return Check(sentence, lambda x: x(*one) - x(*other), by, noise, same)
 
 
 def more(arm, other, column="right", by=0.1):
-    """The first arm has more of the column."""
+    """Check that the column is higher in the first arm."""
     sentence = f"{column}: {arm} is {by:g} above {other}"
     return difference(sentence, (arm, column), (other, column), by)
 
 
 def as_much(arm, other, column="right", by=0.1):
-    """They differ by less than half of `by`; `by` would refute it."""
+    """Check that the arms differ by less than half of `by`; a difference of `by` would refute it."""
     sentence = f"{column}: {arm} is equal to {other} ({by:g} would refute it)"
     return difference(sentence, (arm, column), (other, column), by, same=True)
 
 
 def rises(arm, by=0.3, column="right", since=""):
-    """since: another column; if there is none, the same before training."""
+    """Check that a column rises. since: the column to compare with (default: the same column before training)."""
     sentence = f"{arm}: {column} rises by {by:g}" + f" from {since}" * bool(since)
     return difference(sentence, (arm, column), (arm, since or f"{column}@0"), by)
 
@@ -149,14 +154,14 @@ def stays(arm, by=0.1, column="right", since=""):
 
 
 def keeps(arm, by=0.2):
-    """A loss of `by` would refute it."""
+    """Check that accuracy stays at its best; a loss of `by` would refute it."""
     sentence = f"{arm}: right is no {by:g} below right@best ({by:+g} is no loss)"
     return Check(sentence, lambda x: x(arm, "right") - x(arm, "right@best") + by, by, POINTS)
 
 
 def longer(arm, column, since, by, same=False):
-    """The ratio of two mean lengths, less 1. since: (arm, column). Noise: twice what the mean lengths of an arm's seeds
-    differ by."""
+    """Check the ratio of two mean lengths, minus 1. since: (arm, column). The noise is twice the difference between the
+    mean lengths of an arm's seeds."""
     sentence = f"{arm}: {column} is {by:.0%} more than {' '.join(since)}"
     if same:
         sentence = f"{arm}: {column} is no more than {' '.join(since)} ({by:.0%} would refute it)"
@@ -164,13 +169,13 @@ def longer(arm, column, since, by, same=False):
 
 
 def above(arm, column, level, by):
-    """The line is at the level."""
+    """Check that the column is above the level, which is the line."""
     sentence = f"{arm}: {column} is above {level:g} (less {level - by:g})"
     return Check(sentence, lambda x: x(arm, column) - level + by, 2 * by, 0.02)
 
 
 def reaches(arm, column, by, noise):
-    """There is something, about `by` of it; the line is at half."""
+    """Check that the column is about `by`; the line is at half of that."""
     return Check(f"{column}: {arm} has {by:g}", lambda x: x(arm, column), by, noise)
 
 
@@ -183,17 +188,18 @@ def has_none(arm, column, by, noise):
 
 
 def wrong_verdicts(effect, deviation, seeds):
-    """How often the mean over the seeds lies on the wrong side of effect / 2, when nothing is there or all of it is:
+    """Return how often the mean over the seeds is on the wrong side of effect / 2, if the true effect is 0 or `effect`:
     Phi(-effect sqrt(seeds) / (2 deviation)). Example: 10 points, 200 problems evaluated twice (deviation
-    sqrt(2 * 0.25 / 200) = 0.05), 3 seeds: Phi(-1.73) = 4.2 %; for 5 points it would be 19 %."""
-    from scipy import stats  # here, so that --help works without it
+    sqrt(2 * 0.25 / 200) = 0.05), 3 seeds: Phi(-1.73) = 4.2 %. For 5 points it would be 19 %."""
+    from scipy import stats  # imported here, so that --help works without it
 
     return float(stats.norm.cdf(-effect * math.sqrt(seeds) / (2 * deviation)))
 
 
 def smallest_effect(deviation, seeds, sides=1, known=True):
-    """The effect below which a verdict is wrong in more than 10 %: what a trial of this size could have missed. The law
-    of the mean over the seeds is the normal one, or Student's t where the deviation is that of the seeds."""
+    """Return the effect below which results are wrong more than 10 % of the time: a trial of this size could miss it.
+    The mean over the seeds follows the normal law if the deviation is known, and Student's t if it is measured on the
+    seeds."""
     from scipy import stats
 
     law = stats.norm if known else stats.t(seeds - 1)
@@ -201,9 +207,9 @@ def smallest_effect(deviation, seeds, sides=1, known=True):
 
 
 def judge(check, rows):
-    """-> the check with its numbers; holds is True, False, or None for "cannot tell". Below the smallest effect it can
-    be told if a one-sided t-test at 10 % is sure of the side of the line. Example: .24 beyond it, a spread of .15, 3
-    seeds: t = 2.77 > 1.89."""
+    """Return the check with its numbers. holds is True, False, or None for "cannot tell". An effect below the smallest
+    one is decided only if a one-sided t-test at 10 % is sure of the side of the line. Example: 0.24 beyond the line, a
+    spread of 0.15, 3 seeds: t = 2.77 > 1.89."""
     values = np.asarray(check.change(table_of(rows)), dtype=float)
     seeds = len(values)
     own = values.std(ddof=1) if seeds > 1 and np.isfinite(values).all() else 0.0
@@ -225,13 +231,13 @@ def judge(check, rows):
 
 
 def verdict(checks):
-    """All must hold; one that does not hold decides; else one that cannot be told leaves it open."""
+    """Combine checks: all must hold. One that does not hold decides; else one that cannot be told leaves it open."""
     holds = [check["holds"] for check in checks]
     return "does not hold" if False in holds else "cannot tell" if None in holds else "holds"
 
 
 def result_of(claim, rows):
-    """Judge what was measured -> what a page shows."""
+    """Apply the checks to what was measured. Returns what a page shows."""
     parts = claim.checks().items()
     checks = {said: [judge(check, rows) for check in some] for said, some in parts}
     return {
@@ -249,8 +255,8 @@ def result_of(claim, rows):
 
 @dataclass
 class Run:
-    """One arm with one seed. final: the folder of the model that is measured; an arm that is not trained has no folder,
-    and its base is final."""
+    """One arm with one seed. final: the folder of the model that is measured. An arm that is not trained has no folder
+    of a run, and `final` is its base."""
 
     arm: str
     seed: int
@@ -260,7 +266,7 @@ class Run:
 
 
 def run_of(claim, name, seed, rate, runs):
-    """Train an arm, unless that is done already -> Run. Its base comes first."""
+    """Make the base of an arm and train the arm, unless that has been done. Returns a Run."""
     arm = claim.arms[name]
     base = str(base_of(arm.base, seed, runs / "bases"))
     if not arm.rates:
@@ -273,14 +279,15 @@ def run_of(claim, name, seed, rate, runs):
 
 
 def train_run(flags, folder):
-    """Into the folder, unless that is done; what was interrupted goes on. Of what is done the checkpoints leave."""
+    """Train into the folder, unless its run is finished; an interrupted run is resumed. The checkpoints of a finished
+    run are deleted."""
     if not (folder / "final").exists():
         print(f"training {folder.name}: {' '.join(flags)}", file=sys.stderr, flush=True)
         folder.parent.mkdir(parents=True, exist_ok=True)
         place = ["--runs", str(folder.parent), "--name", folder.name]
         command = ["--resume", *place]
         if not any(folder.glob("checkpoints/step_*")):
-            shutil.rmtree(folder, ignore_errors=True)  # stopped before there was anything to keep
+            shutil.rmtree(folder, ignore_errors=True)  # stopped before the first checkpoint
             command = [*flags, *place]
         with open(f"{folder}.log", "a") as log, contextlib.redirect_stdout(log):
             train.main(command)
@@ -288,7 +295,7 @@ def train_run(flags, folder):
 
 
 def row_of(claim, run, rate):
-    """What is measured of one run, or of a base that is not trained."""
+    """Return what is measured on one run, or on an untrained base."""
     row = {"claim": claim.name, "arm": run.arm, "seed": run.seed, "rate": rate}
     row |= claim.measure(run)
     if run.folder:
@@ -302,12 +309,12 @@ def row_of(claim, run, rate):
 
 
 def curve(steps, column):
-    """To be drawn, so with four digits; no check looks at it."""
+    """Return a column's curve for a figure, with four digits. No check uses it."""
     return {at: float(f"{seen[column]:.4g}") for at, seen in steps.items() if column in seen}
 
 
 def measured(claim, seeds, runs):
-    """Tune, train what is missing, measure -> what was measured, and where."""
+    """Choose learning rates, train missing runs, and measure. Returns the measurements and their origin."""
 
     def row(name, seed, rate):
         return row_of(claim, run_of(claim, name, seed, rate, runs), rate)
@@ -338,12 +345,12 @@ def measured(claim, seeds, runs):
 
 
 def rounded(result):
-    """Floats with six digits: pages show three, and checks look at what is kept."""
+    """Round floats to six digits. Pages show three, and checks use the saved numbers."""
     return json.loads(json.dumps(result), parse_float=lambda text: float(f"{float(text):.6g}"))
 
 
 def keep(result, path):
-    """In place of what the file has of this claim."""
+    """Save a result in the file, replacing what it holds for this claim."""
     kept = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     runs = [run for run in kept.get("runs", []) if run["claim"] != result["name"]]
     runs += result.pop("rows")
@@ -357,9 +364,9 @@ def main(claims, argv=None):
     parser = parser_of("Try claims. Without a name it lists them.")
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--seeds", type=int, choices=range(1, TUNING + 1), default=3)
-    parser.add_argument("--judge", action="store_true", help="judge the kept runs again")
-    parser.add_argument("--runs", default=f"runs/claims/{git_commit()}", help="where runs are kept")
-    parser.add_argument("--results", default=str(KEPT.parent), help="where claims.json goes")
+    parser.add_argument("--judge", action="store_true", help="check the saved runs again")
+    parser.add_argument("--runs", default=f"runs/claims/{git_commit()}", help="folder of the runs")
+    parser.add_argument("--results", default=str(KEPT.parent), help="folder of claims.json")
     args = parser.parse_args(argv)
     named = {claim.name: claim for claim in claims}
     took = {each["name"]: round(each["seconds"] / 60) for each in load("claims")["claims"]}
@@ -368,7 +375,7 @@ def main(claims, argv=None):
     if not args.names or set(args.names) - set(named):
         lines = [f"{it.name:14} {took.get(it.name, '?'):>3} min  {it.sentence}" for it in claims]
         parser.error("\n".join(["name claims:", *[wrapped(line, hang=" " * 24) for line in lines]]))
-    os.chdir(ROOT)  # flags name files from there
+    os.chdir(ROOT)  # paths in flags are relative to it
     Path(args.results).mkdir(parents=True, exist_ok=True)
     for name in args.names:
         claim = named[name]
@@ -384,7 +391,7 @@ COLUMNS = ["run", "steps", "before", "half way", "in the end", "seconds"]
 
 
 def spread(logs, step, column):
-    """mean [lowest - highest] over the seeds; of one seed its value"""
+    """Return "mean [lowest - highest]" over the seeds, or the value of a single seed."""
     cell = cell_of(np.array([log[step][column] for log in logs])).replace("-", " - ")
     return cell if len(logs) > 1 else cell.partition(" ")[0]
 
@@ -397,7 +404,7 @@ def over_seeds(cell, number):
 
 
 def accuracies(logs, step):
-    """Greedy, and sampled with lowest and highest."""
+    """Return the greedy accuracy, and the sampled accuracy with its lowest and highest."""
     greedy = spread(logs, step, "eval_accuracy").partition(" ")[0]
     return f"{greedy}, {spread(logs, step, 'eval_sampled_accuracy')}"
 
@@ -407,18 +414,18 @@ def seconds_of(log):
 
 
 def curve_of(log, column):
-    """{step: value} where it was measured"""
+    """Return {step: value} for the steps at which the column was measured."""
     return {step: round(row[column], 3) for step, row in log.items() if column in row}
 
 
 def several(argv=None):
-    """Seed 3 is trained into RUNS/NAME-3, its output goes to RUNS/NAME-3.log."""
+    """Train with several seeds. Seed 3 is trained into RUNS/NAME-3, and its output goes to RUNS/NAME-3.log."""
     parser = parser_of("The same training with several seeds.")
-    parser.add_argument("--name", required=True, help="of the runs, less their seed")
+    parser.add_argument("--name", required=True, help="name of the runs, without their seed")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--runs", default=str(ROOT / "runs"), help="folder of the runs")
     parser.add_argument("--curves", nargs="+", default=[], help="columns to keep for every step")
-    parser.add_argument("flags", nargs="*", help="behind --: flags of train.py")
+    parser.add_argument("flags", nargs="*", help="flags of train.py, after --")
     args = parser.parse_args(argv)
     logs = []
     for seed in args.seeds:

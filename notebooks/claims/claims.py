@@ -1,8 +1,9 @@
-"""claims.py - what the chapters and papers claim, tried on tiny models, each with controls. The command: see claim.py.
+"""claims.py - claims of the chapters and papers, tested on tiny models, each with controls. claim.py explains the
+command.
 
-AutoRule's are tried in the simulated worlds of the seeds; notebook 7 shows what came out, of the others notebook 6 does.
-Three settings were chosen on seed 0, after weaker ones had shown no effect: the bilingual base, the learning rate of the
-guessing arms of `boxes`, and the steps and payments of `slips`.
+AutoRule's claims are tested in simulated worlds, one for each seed. Notebook 7 shows their results, and notebook 6 the
+results of all others. Three settings are chosen on seed 0, because weaker ones show no effect: the bilingual base, the
+learning rate of the guessing arms of `boxes`, and the steps and payments of `slips`.
 """
 
 import sys
@@ -85,8 +86,8 @@ FORM = Claim(
 
 # ---- boxes: which one counts? ----------------------------------------------------------------------
 # Source: Reward design, reasoning-specific hacks.
-# Where little is right, few completions earn anything: the guessing arms get a higher learning rate and a larger
-# evaluation.
+# The guessing base is seldom right, so few of its completions earn anything. Its arms therefore get a higher learning
+# rate and a larger evaluation.
 
 
 def guessing(reward):
@@ -168,7 +169,7 @@ UPDATES = Claim(
 )
 
 # ---- controls: rewards that know nothing -----------------------------------------------------------
-# Source: The control for all others; gains under random rewards: Shao et al. 2025, 2506.10947.
+# The control for all other claims. Source of gains under random rewards: Shao et al. 2025, 2506.10947.
 
 CONTROLS = Claim(
     name="controls",
@@ -197,7 +198,7 @@ SELECTION = Claim(
 
 # ---- slips: self-correction, and three ways of thinking too long -----------------------------------
 # Source: Reward design, length dynamics.
-# Each problem comes once, so that the accuracy of a step's samples is that on new problems, and next to none are held out.
+# Each problem comes once, so the accuracy of a step's samples is an accuracy on new problems. Evaluations can be small.
 
 ONCE = {"flags": "--eval-every 60 --eval-problems 20", "every": 3}
 OUTCOME = Arm(base="slipping")
@@ -205,7 +206,7 @@ KINDS = {"pay waits": "doubting", "pay detours": "excursion", "pay fillers": "pa
 
 
 def noticing(run):
-    """Of the arms that are not paid for length."""
+    """Measure the reaction to planted slips, except in the arms that are rewarded for length."""
     return {} if run.arm in KINDS else measures.before_and_after(measures.planted)(run)
 
 
@@ -214,7 +215,7 @@ def slips_gone(x):
 
 
 def only_where_paid(arm):
-    """Its kind is more frequent than in the two other arms."""
+    """Check that the arm's kind of long thinking is more frequent in it than in the two other arms."""
     return [more(arm, other, KINDS[arm], 0.3) for other in KINDS if other != arm]
 
 
@@ -288,7 +289,7 @@ PRM = Claim(
 )
 
 # ---- lora: adapters of rank 1 train as well as all weights, at a higher rate -----------------------
-# Source: LoRA Without Regret, thinkingmachines.ai/blog/lora (2025), read in summaries; LoRA, 2106.09685.
+# Source: LoRA Without Regret, thinkingmachines.ai/blog/lora (2025; read: summaries only); LoRA, 2106.09685.
 
 LORA = f"{METHOD}/lora.py --rank"
 HIGH = (1.2e-3, 4e-3, 1.2e-2)
@@ -316,9 +317,9 @@ ADAPTERS = Claim(
 
 # ---- ttrl: the majority of the group as the label, where it is right and where it is not -----------
 # Source: TTRL, 2504.16084 (read: the abstract and figure 1).
-# The usual base guesses in all directions, so that of its answers the right one is mostly the most frequent; the
-# hasty one's is wrong, and its right answers are as many. With labels the rate is the one that lora chose. The reward of
-# the majority arms is logged alone: accuracy means the same in all arms.
+# The usual base guesses in all directions, so its most frequent answer is mostly right. The most frequent answer of the
+# hasty base is wrong, although it is right just as often. With labels, the learning rate is the one chosen for `lora`.
+# The majority arms only log their --reward, so that accuracy means the same in all arms.
 
 TRUTH = "--reward boxed --num-samples 16"
 MAJORITY = f"{METHOD}/ttrl.py {TRUTH}"
@@ -342,8 +343,9 @@ TTRL = Claim(
 )
 
 # ---- sharpening: what the base reaches untrained ---------------------------------------------------
-# Source: Reasoning with Sampling, 2510.14901 (read: abstract, introduction); Scalable Power Sampling, 2601.21590 (the
-# same). On the hasty base a right completion and a wrong one are about as likely; on the rash one the wrong one is.
+# Sources (read: abstract and introduction): Reasoning with Sampling, 2510.14901; Scalable Power Sampling, 2601.21590.
+# On the hasty base, a right completion and a wrong one are about equally likely; on the rash base, the wrong one is
+# more likely.
 
 SHARPENING = Claim(
     name="sharpening",
@@ -365,13 +367,14 @@ SHARPENING = Claim(
 )
 
 # ---- decay: does accuracy fall when training goes on? ----------------------------------------------
-# Source: the logs of reasoning-from-scratch (f79c9cd, ch07/02_logs), four runs of one problem and 8 completions a step at
-# a constant rate, three of which fall by 13 points and more after step 50. Fast: three times our rate; theirs is 1e-5 for
-# a model of Qwen3-0.6B's size, for which ours is 3e-6.
+# Source: the logs of reasoning-from-scratch (f79c9cd, ch07/02_logs): four runs with one problem and 8 completions per
+# step, at a constant rate. Three of them fall by 13 points or more after step 50. "Fast" is three times our rate: for a
+# model of Qwen3-0.6B's size, the logs use 1e-5 and we use 3e-6.
 
 
 def fades(arm):
-    """By chance alone the maximum of 60 evaluations lies some .05 above their mean."""
+    """Check that accuracy ends below its maximum. By chance alone, the maximum of 60 evaluations is about 0.05 above
+    their mean."""
     return falls(arm, 0.3, "right", "right@max")
 
 
@@ -412,7 +415,7 @@ DECAY = Claim(
 
 # ---- fate: does noise slow learning, or turn it? ---------------------------------------------------
 # Source: Rate or Fate, 2601.04411 (read: abstract, and a summary of its model).
-# J = P(accepted | right) - P(accepted | wrong), that is 1 - a - b.
+# J = P(accepted | right) - P(accepted | wrong) = 1 - a - b.
 
 
 def erring(a, b):
@@ -452,7 +455,7 @@ FATE = Claim(
 )
 
 # ---- autorule: extracted rules, and whether they prevent a hack ------------------------------------
-# Source: AutoRule, 5.3 and 5.4; in a simulated world, where nothing is trained for 5.3.
+# Source: AutoRule, sections 5.3 and 5.4, in a simulated world. Nothing is trained for section 5.3.
 
 RULES = Claim(
     name="autorule",

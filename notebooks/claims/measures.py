@@ -1,5 +1,5 @@
-"""measures.py - what the claims measure of a run: its columns as numbers (section 1), and more: claim.Run -> {column:
-number}."""
+"""measures.py - what the claims measure on a run: columns of its log as numbers (section 1), and functions that take a
+claim.Run and return {column: number} (sections 2 and 3)."""
 
 import functools
 import re
@@ -24,7 +24,7 @@ METHOD = GRPO(max_new_tokens=80)
 
 
 def look(sample):
-    """What kind of completion is it? Read off the text. None is left out of the mean."""
+    """Classify a completion by its text. A column that is None is left out of the mean."""
     text = sample["completion"]
     works = re.search("[=得]", text) is not None
     chinese = re.search("[加减得]", text) is not None
@@ -44,10 +44,13 @@ FILLER = "(?:let|me|think|wait|hmm) "
 
 
 def kinds_of(sample):
-    """What each step of the thinking is, and what is said behind the last one.
+    """Return the kind of each step of the thinking, and the text after the last step.
 
-    right, or slip: it is none of the problem's; corrected: right, behind "wait" and a slip; again: right, behind
-    "wait", and said before; excursion: it begins with a number that is not there before.
+    right       a step of the problem's solution
+    corrected   a right step, after "wait" and a slip
+    again       a right step, after "wait", that has been written before
+    slip        a wrong step
+    excursion   a step that begins with a number that has not occurred before
     """
     thinking = sample["completion"].partition("</think>")[0]
     right = {f"{calculation}={value}" for calculation, value in steps_of(sample)}
@@ -65,13 +68,13 @@ def kinds_of(sample):
 
 
 def slips(sample):
-    """Where the thinking goes wrong, and where it is too long.
+    """Find out where the thinking goes wrong, and where it is too long.
 
     slips         a step is wrong
-    corrected     the first wrong one is followed by "wait" and a right one; None without a slip
-    doubting      "wait" and a right step that stands there already, twice or more
-    padding       eight or more words of filler behind the last step
-    excursion     a step that serves nothing
+    corrected     the first wrong step is followed by "wait" and a right one; None without a slip
+    doubting      "wait" and a right step that has been written before, twice or more
+    padding       eight or more words of filler after the last step
+    excursion     a step that leads nowhere
     """
     kinds, behind = kinds_of(sample)
     at = kinds.index("slip") + 1 if "slip" in kinds else None
@@ -85,7 +88,7 @@ def slips(sample):
 
 
 def looks(samples):
-    """The mean of each column of look() and slips() over the completions of a step."""
+    """Return the mean of each column of look() and slips() over the completions of a step."""
     seen = [look(sample) | slips(sample) for sample in samples]
     means = {}
     for column in seen[0]:
@@ -105,9 +108,10 @@ HELD_OUT = {
 
 @functools.cache
 def history(run):
-    """{step: columns} of a finished run: those of metrics.jsonl, what samples/ shows (see look and slips), and
+    """Return {step: columns} of a finished run: the columns of metrics.jsonl, the means of look and slips, and
 
-    right, paid, length, greedy   on held-out problems: accuracy, reward and tokens, sampled; accuracy, greedy
+    right, paid, length   accuracy, reward and tokens of sampled completions of held-out problems
+    greedy                accuracy of greedy decoding on held-out problems
     """
     rows = train.read_log(run)
     for step, row in rows.items():
@@ -118,9 +122,9 @@ def history(run):
 
 
 def number(run, column):
-    """A column of the history as one number: "right" is its mean over the last ten steps (the last third of a run of
-    fewer than 16), "right@20" at step 20, "works@start" over steps 1 to 3, "mixed@mean" and "boxes@max" over all
-    steps."""
+    """Return a column of the history as one number. "right" is its mean over the last ten steps (in a run of fewer than
+    16 steps, over the last third), "right@20" its value at step 20, and "works@start" its mean over steps 1 to 3.
+    "mixed@mean" and "boxes@max" cover all steps."""
     key, _, at = column.partition("@")
     rows = history(run)
     steps = sorted(rows)
@@ -134,11 +138,11 @@ def number(run, column):
     return float(np.max(values) if at == "max" else np.mean(values))
 
 
-# ---- 2. What a claim wants besides -----------------------------------------------------------------
+# ---- 2. Other measures ------------------------------------------------------------------------------
 
 
 def label_of(run, group=16):
-    """In how many groups of the first three steps the most frequent answer is the right one."""
+    """Return the share of groups, in the first three steps, whose most frequent answer is right."""
     right = []
     for step in (1, 2, 3):
         rows = list(samples_of(run.folder / "samples" / f"step_{step:06d}.jsonl.gz"))
@@ -146,13 +150,13 @@ def label_of(run, group=16):
             some = rows[start : start + group]
             answers = [verifiers.extract_boxed_answer(row["completion"]) for row in some]
             given = [answer for answer in answers if answer is not None]
-            label = statistics.mode(given or [""])  # of several, the first
+            label = statistics.mode(given or [""])  # in a tie, the first
             right.append(verifiers.grade_answer(label, some[0]["answer"]))
     return {"label": float(np.mean(right))}
 
 
 def sharpened(run, problems=100):
-    """The accuracy of the base to the power of 2, 4 and 50 on held-out problems, the best of them, and that at
+    """Return accuracies of the base on held-out problems: raised to the power of 2, 4 and 50, the best of these, and at
     temperature 1 / 4."""
     task = verifiers.arithmetic()
     loaded = METHOD, *load(str(run.base)), task, task.test[:problems]
@@ -163,7 +167,7 @@ def sharpened(run, problems=100):
 
 
 def before_and_after(measure):
-    """Of the weights that a run ended with; of those that it began with the same, marked @0."""
+    """Measure a run's final weights. The same columns of its base are marked @0."""
 
     def measured(run):
         before = measure(str(run.base)).items()
@@ -174,8 +178,12 @@ def before_and_after(measure):
 
 @functools.cache
 def planted(folder, problems=100, samples=2):
-    """The model goes on from a first step with the wrong sign, and from the right one -> the shares that say "wait" and
-    write the right step; that end in the right answer after the wrong one; and that say "wait" after the right one."""
+    """Let the model continue from a first step with the wrong sign, and from the right one. Returns shares.
+
+    noticed        the model writes "wait" and the right step after the wrong one
+    saved          it gives the right answer after the wrong step
+    false alarms   it writes "wait" and the right step after the right one
+    """
     model, tokenizer = load(folder)
     task = verifiers.arithmetic()
     begun = []
@@ -199,8 +207,8 @@ def planted(folder, problems=100, samples=2):
 
 @functools.cache
 def scores_of(folder, problems=200):
-    """What the process model says of the steps of held-out completions: mean, and sum; how many steps there are; and as a
-    sample what was said to the first problem."""
+    """Score the steps of held-out completions with the process model. Returns the mean score, the sum, the number of
+    steps, and as a sample the first problem with its completion."""
     model, tokenizer = load(folder)
     task = verifiers.arithmetic()
     batch = roll_out(METHOD, model, tokenizer, task, task.test[:problems])
@@ -224,8 +232,9 @@ def of_rules(run):
 
 
 def worth(rules, seed):
-    """On 500 pairs that no rule was read out of, with a judge who errs once in ten: alignment, also with the labels of
-    half of the pairs swapped; undecided, against: pairs that the rules leave open, or decide the other way (Table 7)."""
+    """Compare rules with the preferences of 500 pairs that are new to them, with a judge who errs once in ten. Returns
+    the alignment, the alignment if the labels of half of the pairs are swapped (shuffled), and the shares of pairs that
+    the rules leave open (undecided) or decide the other way (against; Table 7)."""
     chosen, rejected = world.verdicts(seed, 0.1, rules, 500)
     swap = np.random.default_rng(seed).random((len(chosen), 1)) < 0.5
     swapped = np.where(swap, rejected, chosen), np.where(swap, chosen, rejected)
@@ -237,7 +246,8 @@ def worth(rules, seed):
 
 
 def agreements(seed):
-    """5.3: the rules of four more extractions, and of 32 pairs instead of 256, against those of the first one."""
+    """Compare the rules of the first extraction with the rules of four more, and with rules from 32 pairs instead of
+    256 (section 5.3)."""
     first, *others = [world.extracted(seed, run=run) for run in range(5)]
 
     def against_first(compare, sets, error=0.0):
@@ -253,8 +263,8 @@ def agreements(seed):
 
 
 def at_best(run):
-    """Accuracy over the first five steps, the last ten, and the ten in which it was best; r_model: what the reward model
-    paid."""
+    """Return the accuracy over the first five steps, the last ten, and the best ten. r_model: the score of the reward
+    model."""
     rows = [row for step, row in train.read_log(run.folder).items() if step > 0]
     right = np.array([row["accuracy"] for row in rows])
     start = max(range(max(1, len(rows) - 9)), key=lambda at: right[at : at + 10].mean())

@@ -1,4 +1,4 @@
-"""start.py - what the claims start from: tiny models of given habits, and rewards."""
+"""start.py - what the claims start from: tiny models with given habits, and rewards."""
 
 import re
 import sys
@@ -10,8 +10,8 @@ from notebooks.models import make_tiny
 from notebooks.rewards.reasoning import ReasoningReward
 
 # ---- 1. Bases --------------------------------------------------------------------------------------
-# What make_tiny is asked for. "guessing" has never seen a step worked out, so that there is no gate: it is not to work
-# anything out. Where "bilingual" works a problem out it does so in Chinese six times out of seven.
+# Arguments of make_tiny.make. The "guessing" base never sees a worked step, so it needs no gate (a gate tests whether a
+# base can work problems out). If the "bilingual" base works a problem out, it uses Chinese six times out of seven.
 
 BILINGUAL = make_tiny.PHASES[1] | {"bilingual": 0.18, "worked": 0.03}
 HEDGING = {"direct": 0.70, "several boxes": 0.20, "no box": 0.10}
@@ -21,15 +21,15 @@ MADE = {
     "bilingual": {"phases": [make_tiny.PHASES[0], BILINGUAL]},
 }
 
-# These continue another base. The hasty one mostly takes the first number of a problem for the answer, so that this is
-# what most completions say. The slipping ones take a sign for the other one now and then. They continue one that was
-# taught to notice that, which half of their samples do.
+# These bases continue another base. The hasty base mostly gives the first number of a problem as the answer. The
+# slipping base now and then takes a sign for the other one. It continues the noticing base, which is taught to notice
+# that; about half of the slips in its samples are noticed.
 HASTY = {"hasty": 0.55, "direct": 0.15, "worked": 0.20, "no box": 0.05, "no tags": 0.05}
 RASH = {"hasty": 0.80, "worked": 0.10, "no box": 0.05, "no tags": 0.05}
 NOTICING = {"worked": 0.3, "noticed": 0.7}
 SLIPS = {"direct": 0.30, "worked": 0.16, "unnoticed": 0.16, "noticed": 0.14}
 SLIPS |= {"doubting": 0.06, "padded": 0.06, "excursion": 0.06, "no box": 0.06}
-CONTINUED = {  # the other one; phases, and their steps
+CONTINUED = {  # name: the base to continue; phases, and their steps
     "hasty": ("usual", [{}, HASTY], (0, 200)),
     "rash": ("usual", [{}, RASH], (0, 200)),
     "noticing": ("usual", [NOTICING, {}], (600, 0)),
@@ -38,7 +38,7 @@ CONTINUED = {  # the other one; phases, and their steps
 
 
 def base_of(name, seed, home):
-    """The folder of a base, made in `home` first if need be (20 to 100 s). Any other name is a folder."""
+    """Return the folder of a base. If necessary, make it in `home` (20 to 100 s). Any other name is a folder."""
     if name == "usual" and seed == 0:
         return "notebooks/tiny"
     if name not in MADE | CONTINUED:
@@ -53,7 +53,7 @@ def base_of(name, seed, home):
 
 
 def make(name, seed, folder, tries=3):
-    """Not every seed learns to work problems out: where one does not, seed + 100 is tried."""
+    """Make a base. Not every seed learns to work problems out: if one does not, seed + 100 is tried."""
     try:
         make_tiny.make(seed, folder, **MADE[name])
     except ModelError as error:
@@ -79,7 +79,7 @@ r1_short = ReasoningReward(ramble_threshold=6).reward
 
 
 def with_bonus(bonus, completion, problem):
-    """Beside the task's own reward."""
+    """Add a bonus to the task's own reward."""
     value, parts = verifiers.tagged_reward(completion, problem)
     return value + bonus, parts
 

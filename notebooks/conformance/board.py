@@ -1,13 +1,13 @@
-"""board.py - judge an adapter, and keep what it gives in verdicts.json.
+"""board.py - check an adapter, and save its results in verdicts.json.
 
     cd notebooks/conformance
     python board.py adapters/trl_grpo.py trl torch transformers math-verify
     KIT_SRC=.. python board.py adapters/peers.py:nanochat
 
-Notebook 9 makes its board from verdicts.json. Behind the adapter stand the
-packages whose versions are kept. Kept, too, is the first line of its docstring
-up to the colon, which names the project and its commit. KIT_SRC is the folder
-of the checkouts, each under its project's name, at that commit:
+Notebook 9 makes its board from verdicts.json. After the adapter, name the
+packages whose versions should be saved. The adapter's docstring is saved up to
+its first colon, because it begins with the project and its commit. KIT_SRC is
+the folder of the checkouts, each under its project's name and at that commit:
 
     git clone https://github.com/karpathy/nanochat $KIT_SRC/nanochat
     git -C $KIT_SRC/nanochat checkout 92d63d4
@@ -36,11 +36,11 @@ CHECKOUTS = Path(os.environ.get("KIT_SRC", "KIT_SRC-is-not-set"))
 
 
 def functions(name, *wanted, **given):
-    """The functions, methods and classes of these names, executed as they stand in that file, with given as its globals.
+    """Execute the functions, methods and classes of these names, unchanged from that file, with `given` as its globals.
 
-    For files that cannot be imported since they need a GPU's packages. What they use of the file's own functions comes with
-    them, and its imports of Python's own modules, torch and numpy. Decorators of functions (torch.compile, no_grad) are
-    left out.
+    This is for files that cannot be imported because they need packages for a GPU. Functions of the file that they use
+    come with them, and so do its imports of Python's own modules, torch and numpy. Decorators of functions
+    (torch.compile, no_grad) are left out.
     """
     tree = ast.parse(Path(CHECKOUTS, name).read_text(encoding="utf-8"))
     own = rf"(import|from) ({'|'.join([*sys.stdlib_module_names, 'torch', 'numpy'])})\b"
@@ -64,7 +64,8 @@ def functions(name, *wanted, **given):
 
 
 class Stub(dict):
-    """A tokenizer, model, batch or config with these attributes; all others, and what it is when called, are stubs."""
+    """A tokenizer, model, batch or config with these attributes. Other attributes are empty stubs. A call returns the
+    stub itself."""
 
     def __getattr__(self, name):
         return self.get(name, Stub())
@@ -76,18 +77,18 @@ class Stub(dict):
 
 
 def needs(condition, why):
-    """Otherwise the case is not offered."""
+    """Raise NotImplementedError, so that the case counts as not offered, unless the condition holds."""
     if not condition:
         raise NotImplementedError(why)
 
 
 def offers(*functions, **others):
-    """An adapter of these functions, by their names."""
+    """Make an adapter of these functions, by their names."""
     return {function.__name__: function for function in functions} | others
 
 
 def gradient_of(kl):
-    """The gradient_of_kl of a project that adds this term to its loss."""
+    """Return gradient_of_kl for a project that adds this KL term to its loss."""
 
     def gradient_of_kl(logp, ref_logp):
         logp = logp.requires_grad_()
@@ -97,7 +98,8 @@ def gradient_of(kl):
 
 
 def row_by_row(mask_of):
-    """A completion_mask out of mask_of(prompt, completion, stop_id, pad_id) -> which of the completion's ids are trained."""
+    """Make a completion_mask from mask_of(prompt, completion, stop_id, pad_id), which marks the completion's ids that
+    are trained."""
 
     def completion_mask(ids, prompt_lengths, stop_id, pad_id):
         mask = torch.zeros(len(ids), ids.size(1) - 1)
@@ -113,7 +115,7 @@ def row_by_row(mask_of):
 
 
 def cases_of(adapter):
-    """{case: its verdict, and what it says} of what the adapter offers."""
+    """Return {case: [verdict, explanation]} for the cases that the adapter offers."""
     found = {one.case["name"]: [one.verdict, one.what] for one in check.check(adapter)}
     return {name: kept for name, kept in found.items() if kept[0] != "not offered"}
 

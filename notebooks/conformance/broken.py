@@ -1,11 +1,11 @@
 """broken.py - methods that are broken on purpose, and their runs on the tiny
 model: a few seconds each.
 
-all of them, into curves.json; and one of them:
+all of them, with their curves saved in curves.json; and one of them:
     python -m notebooks.conformance.broken
     python train.py --method notebooks/conformance/broken.py:OffByOne
 
-Each is compared with a right run of the same flags.
+Each is compared with a correct run with the same flags.
 notebooks/9_conformance.ipynb shows the curves.
 """
 
@@ -44,7 +44,7 @@ class OneStream(GRPO):
 
 
 class StaleSampler(GRPO):
-    """The sampler keeps the weights of the start, as an engine that is never updated."""
+    """The sampler keeps the initial weights, like an engine that is never updated."""
 
     def setup(self, model, tokenizer):
         self.sampler = copy.deepcopy(model)
@@ -55,7 +55,7 @@ class StaleSampler(GRPO):
 
 
 class OtherTemperature(GRPO):
-    """Sampled at 0.7 of the temperature that the log-probs are trained at."""
+    """Completions are sampled at 0.7 times the temperature at which their log-probs are trained."""
 
     def roll_out(self, *args, temperature, **how):
         return super().roll_out(*args, temperature=0.7 * temperature, **how)
@@ -64,11 +64,11 @@ class OtherTemperature(GRPO):
 class OffByOne(GRPO):
     """The mask is one column too late, so a completion's first token is not trained."""
 
-    def advantages(self, batch):  # the texts, which are read by the mask, have been judged
+    def advantages(self, batch):  # the texts, which depend on the mask, have already been scored
         rollouts = batch.rollouts
         rollouts.mask[:] = torch.nn.functional.pad(rollouts.mask, (1, 0))[:, :-1]
         room = rollouts.ids.size(1) - rollouts.prompt_lengths
-        rollouts.lengths = (rollouts.lengths + 1).minimum(room)  # so far the forward pass must go
+        rollouts.lengths = (rollouts.lengths + 1).minimum(room)  # the end of the forward pass
         return super().advantages(batch)
 
 
@@ -84,7 +84,7 @@ class StopNotTrained(GRPO):
 
 
 class PaddingTrained(GRPO):
-    """The mask goes on behind the stop token, over the padding of shorter rows."""
+    """The mask continues after the stop token, over the padding of shorter rows."""
 
     def roll_out(self, *args, **how):
         rollouts = super().roll_out(*args, **how)
@@ -117,8 +117,8 @@ class KLReversed(KL):
         return -super().penalty(logp, inputs)
 
 
-# The class, its flags, the column of metrics.jsonl that shows it first, the cause, and the case of vectors.json that finds it
-# without a run.
+# The class, its flags, the column of metrics.jsonl that shows it first, the cause, and the case of vectors.json that
+# finds it without a run.
 Broken = namedtuple("Broken", "name flags column cause case")
 BROKEN = [
     Broken("SignReversed", "", "reward", "the loss has the wrong sign", "loss: the first update"),
@@ -135,7 +135,7 @@ BROKEN = [
 
 
 def run(flags, columns):
-    """-> {column: its values by step} of a run of 15 steps, or {"error": why it did not run}."""
+    """Return {column: its values by step} of a run of 15 steps, or {"error": why it did not run}."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "train.py", "--runs", folder, "--name", "run", *flags]
         command += "--steps 15 --eval-every 1000 --save-every 1000 --eval-problems 8".split()

@@ -1,37 +1,40 @@
 """check.py - does an implementation of GRPO give the right answers?
 
     python notebooks/conformance/check.py notebooks/conformance/adapters/this_project.py
-    python notebooks/conformance/check.py ADAPTER.py --explain      with the derivation of each wrong case
+    python notebooks/conformance/check.py ADAPTER.py --explain      shows the derivation of each wrong case
 
 Copy check.py and vectors.json beside your own file, and run `python check.py mine.py` there: they need nothing else.
-An adapter is a Python file (or FILE.py:NAME, a class in it) with any of these functions, called by keyword with
-float32 tensors (ids are int64); what they return may be tensors or lists:
+An adapter is a Python file (or FILE.py:NAME, a class in it) with any of these functions. They are called by keyword
+with float32 tensors (ids are int64), and may return tensors or lists:
 
-    advantages(rewards (P, G)) -> (P, G)          judged(rewards (P, G)) -> the same, where a verifier returned NaN
-    loss(logp, old_logp, advantages (B,), mask, clip) -> scalar           the others (B, T-1); clip is (low, high)
+    advantages(rewards (P, G)) -> (P, G)          judged(rewards (P, G)) -> the same, if a verifier has returned NaN
+    loss(logp, old_logp, advantages (B,), mask, clip) -> scalar; all others (B, T-1), clip is (low, high)
     completion_mask(ids (B, T), prompt_lengths (B,), stop_id, pad_id) -> (B, T-1), 1 where ids[:, 1:] is trained
     logprobs(logits (B, T, V), ids (B, T), temperature) -> (B, T-1)
     kl(logp, ref_logp) -> (B, T-1)          gradient_of_kl(logp, ref_logp) -> (B, T-1), of the term as it is trained
     reward(text, truth, finished) -> float          extract(text) -> str or None          grade(answer, truth) -> bool
     choose(logits (R, V), uniforms (R,), temperature) -> tokens (R,)
     random_numbers(rows, steps, seed) -> (R, steps)         tokens_read(prompt_length, num_samples, max_new_tokens)
-    correction(old_logp, sampled_logp, mask, level, how, low, high) -> (B, T-1), the weight of each token for what another
-        engine sampled: level is token or sequence, how is truncate or mask
-    trust_region(logp, sampled_logp, advantages (B,), mask, delta) -> scalar: stops what moved by delta of probability
-    batch_rewards(returned, count) -> count rewards, where a reward function returned this list, or an error
-    turns(prompt, sampled, replies, tokenizer) -> ids (T,), mask (T-1,) of a completion of several turns: sampled are
-        their ids, the replies between them are texts; tokenizer: Words
-    padded_logprobs(model, ids, attention_mask) -> (B, T-1)          after_update(lora) -> log-probs of some tokens: of
-        the sampler, of the trained model, of the model before the update
-    step(model, reference, kl_coef, ids, mask, rewards (P, G)): one step of the trainer on these completions, without
-        clipping the gradient, which stays in the model's .grad. model, and the reference of a KL, are Tiny; with rank
-        (RANK and WORLD_SIZE are set, gloo is joined) it gets the rows of this rank's prompts
+    correction(old_logp, sampled_logp, mask, level, how, low, high) -> (B, T-1), the weight of each token if another
+        engine has sampled it: level is token or sequence, how is truncate or mask
+    trust_region(logp, sampled_logp, advantages (B,), mask, delta) -> scalar: a loss that stops tokens whose
+        probability has moved by more than delta
+    batch_rewards(returned, count) -> count rewards, or an error, if a reward function has returned this list
+    turns(prompt, sampled, replies, tokenizer) -> ids (T,), mask (T-1,) of a completion of several turns. sampled: the
+        ids of each turn; replies: the texts between them; tokenizer: a Words
+    padded_logprobs(model, ids, attention_mask) -> (B, T-1)
+    after_update(lora) -> log-probs of some tokens under the sampler, the trained model, and the model before the update
+    step(model, reference, kl_coef, ids, mask, rewards (P, G)): one training step on these completions. It does not
+        clip the gradient, and leaves it in the model's .grad. model and reference (of a KL term) are Tiny. If step
+        takes rank, it gets the rows of this rank's prompts (RANK and WORLD_SIZE are set, gloo is initialised)
 
-Further arguments, which a function takes if its project has the thing: batch_mask of loss (the mask of the whole batch;
-the rows may be a micro-batch), tool_mask (B, T) of completion_mask, top_p, top_k and num_tokens of logprobs, rank of step. What is
-missing, or raises NotImplementedError (say for what a project refuses with a clear error), counts as not offered. A loss that divides by a fixed length takes 8 for it.
-A step in lockstep, on a model of 57 weights: check.py ADAPTER.py --only step
-The exit status is 1 if anything is wrong, or nothing offered. What is a choice (G or G - 1, four norms) is reported, not judged.
+A function takes further arguments if its project has the feature: loss takes batch_mask (the mask of the whole batch;
+the rows may be a micro-batch), completion_mask tool_mask (B, T), logprobs top_p, top_k and num_tokens, and step rank.
+A function that is missing, or that raises NotImplementedError, counts as not offered. Raise it, for example, if the
+project refuses some arguments with a clear error. A loss that divides by a fixed length must divide by 8.
+To test only whole steps, on a model with 48 weights: check.py ADAPTER.py --only step
+The exit status is 1 if anything is wrong, or if nothing is offered. Choices (G or G - 1, four norms) are reported and
+are not mistakes.
 """
 
 import argparse
@@ -59,18 +62,18 @@ Result = namedtuple("Result", "case verdict what", defaults=[""])
 
 
 def read_cases():
-    """The cases of vectors.json, which says "nan" where Python has NaN.
+    """Read the cases of vectors.json, in which NaN is written "nan".
 
-    "calls" has the arguments of each call of the function; "answers" are right, by name (if there are several, it is a
-    choice); "mistakes" what known mistakes give; "otherwise" names a mistake that gives many things. "tests", "derivation"
-    (how to check the answers by hand) and "run" (what shows in a run) are words.
+    "calls": the arguments of each call of the function; "answers": {name: right output} (several names mean a choice);
+    "mistakes": {name: output of a known mistake}; "otherwise": the name of a mistake that has many outputs. "tests",
+    "derivation" (how to check the answers by hand) and "run" (what shows in a run) are texts.
     """
     text = Path(__file__).with_name("vectors.json").read_text(encoding="utf-8")
     return json.loads(text.replace('"nan"', "NaN"))
 
 
 def load_adapter(target):
-    """The module in that file; of FILE.py:NAME the class in it, or what the function in it returns."""
+    """Return the module in that file. For FILE.py:NAME, return that class, or what that function returns."""
     path, _, name = str(target).removesuffix(".py").partition(".py:")
     path = Path(f"{path}.py").resolve()
     spec = importlib.util.spec_from_file_location(f"adapter_{path.stem}", path)
@@ -81,12 +84,12 @@ def load_adapter(target):
     adapter = getattr(module, name) if name else module
     if inspect.isfunction(adapter):
         adapter = SimpleNamespace(__doc__=adapter.__doc__, **adapter())
-    adapter.__file__ = target  # where another process finds it
+    adapter.__file__ = target  # another process loads it from there
     return adapter
 
 
 def adapter_of(target):
-    """The same for a command: what cannot be loaded ends it with one line."""
+    """Load an adapter for a command, which ends with one line if that fails."""
     try:
         return load_adapter(target)
     except Exception as error:
@@ -101,7 +104,7 @@ class Output(dict):
 
 
 class Tiny(torch.nn.Module):
-    """A causal model with these weights: a token and its place, and the mean of all up to it, mixed."""
+    """A causal model with these weights. It adds to each token's embedding a mixture of the mean of all up to it."""
 
     device = "cpu"
 
@@ -111,9 +114,9 @@ class Tiny(torch.nn.Module):
             self.register_parameter(name, torch.nn.Parameter(torch.tensor(rows)))
 
     def hidden(self, ids, attention_mask=None, position_ids=None):
-        """(B, T) -> (B, T, C)."""
+        """Map ids (B, T) to hidden states (B, T, C)."""
         seen = torch.ones_like(ids) if attention_mask is None else attention_mask
-        if position_ids is None:  # as transformers has it
+        if position_ids is None:  # as in transformers
             position_ids = torch.arange(ids.size(1)).expand_as(ids)
         x = (self.tokens[ids] + self.places[position_ids]) * seen[..., None]
         mean = x.cumsum(1) / seen.cumsum(1).clamp(min=1)[..., None]
@@ -125,7 +128,8 @@ class Tiny(torch.nn.Module):
 
 
 class Words:
-    """A tokenizer of these words. It takes the longest that fits, so that a and b come back as ab."""
+    """A tokenizer with these words. It takes the longest word that fits, so the tokens a and b, once decoded, are
+    encoded as ab."""
 
     def __init__(self, words):
         self.words = words
@@ -146,7 +150,7 @@ class Words:
 
 
 def arguments_of(call):
-    """The arguments of a call of vectors.json as an adapter gets them."""
+    """Convert the arguments of a call in vectors.json to what an adapter gets."""
     arguments = {}
     for name, value in call.items():
         if isinstance(value, list) and name not in NOT_TENSORS:
@@ -158,7 +162,7 @@ def arguments_of(call):
 
 
 def function_of(adapter, name, arguments=()):
-    """The adapter's function, which must take these arguments. Raises NotImplementedError."""
+    """Return the adapter's function, which must take these arguments. Raises NotImplementedError."""
     function = getattr(adapter, name, None)
     if function is None:
         raise NotImplementedError(name)
@@ -170,7 +174,7 @@ def function_of(adapter, name, arguments=()):
 
 
 def plain(output):
-    """A tensor as lists, also inside of lists; bool, number, text and None as they are."""
+    """Convert tensors to lists, even inside lists. Bools, numbers, texts and None stay as they are."""
     if isinstance(output, (list, tuple)):
         return [plain(inner) for inner in output]
     return output.tolist() if hasattr(output, "tolist") else output
@@ -181,7 +185,8 @@ def answer_of(adapter, name, **arguments):
 
 
 def call_loss(adapter, name, micro_batches=(slice(None),), **arguments):
-    """The gradient of the loss by logp; of a batch in micro-batches: all of theirs together."""
+    """Return the gradient of the loss by logp. The losses of micro-batches are added up if the loss takes batch_mask,
+    and averaged if not."""
     loss = function_of(adapter, name, arguments)
     whole = "batch_mask" in inspect.signature(loss).parameters  # it knows the batch: losses add up
     more = {"batch_mask": arguments["mask"]} if whole else {}
@@ -197,7 +202,7 @@ def call_loss(adapter, name, micro_batches=(slice(None),), **arguments):
 
 
 def call_random_numbers(adapter, name, rows, company, seed, other_seed):
-    """What holds for the random numbers of the rows: three properties."""
+    """Test three properties of the rows' random numbers."""
     function = function_of(adapter, name)
     first = plain(function(rows=rows, steps=4, seed=seed))
     second = plain(function(rows=company, steps=4, seed=seed))
@@ -212,7 +217,7 @@ def call_random_numbers(adapter, name, rows, company, seed, other_seed):
 
 
 def call_correction(adapter, name, **arguments):
-    """The weights, where a token was sampled."""
+    """Return the weights, with 0 where no token was sampled."""
     return answer_of(adapter, name, **arguments) * arguments["mask"]
 
 
@@ -232,7 +237,7 @@ def call_turns(adapter, name, **arguments):
 
 
 def call_padded_logprobs(adapter, name, **arguments):
-    """The log-probs, where a token of the row predicts the next one."""
+    """Return the log-probs, with 0 unless both a token and the one before it belong to the row."""
     model = Tiny(arguments.pop("weights"))
     seen = arguments["attention_mask"]
     found = answer_of(adapter, name, model=model, **arguments)
@@ -240,7 +245,7 @@ def call_padded_logprobs(adapter, name, **arguments):
 
 
 def call_after_update(adapter, name, **arguments):
-    """What holds for the log-probs of the sampler after an update: two properties."""
+    """Test two properties of the sampler's log-probs after an update."""
     sampler, trained, before = answer_of(adapter, name, **arguments)
     return {
         "the sampler has the new weights": torch.allclose(sampler, trained, atol=1e-5),
@@ -249,7 +254,7 @@ def call_after_update(adapter, name, **arguments):
 
 
 def call_step(adapter, name, **arguments):
-    """The gradient of each parameter; on two ranks: what holds for those of the ranks."""
+    """Return the gradient of each parameter. On two ranks, compare the gradients of the ranks instead."""
     if arguments.pop("ranks", 1) == 2:
         return on_two_ranks(adapter, name, arguments)
     model = Tiny(arguments.pop("weights"))
@@ -260,7 +265,7 @@ def call_step(adapter, name, **arguments):
 
 
 def on_two_ranks(adapter, name, arguments):
-    """The step with each rank's prompt, by two processes, and with both by this one."""
+    """Run the step in two processes, each with its own prompt, and in this process with both prompts."""
     function_of(adapter, name, ["rank"])
     whole = call_step(adapter, name, **arguments)
     with tempfile.TemporaryDirectory() as folder:
@@ -273,7 +278,7 @@ def on_two_ranks(adapter, name, arguments):
 
 
 def run_rank(rank, path, arguments, folder):
-    """One process of two: the rows of its prompt."""
+    """Run one of two processes, with the rows of its prompt."""
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"}
     where = f"file://{folder}/meeting"
     torch.distributed.init_process_group("gloo", init_method=where, rank=rank, world_size=2)
@@ -300,7 +305,7 @@ CALLS["trust_region"] = call_loss
 
 
 def same(found, expected, tolerance):
-    """Equal in form, and in numbers up to the tolerance; NaN is equal to NaN."""
+    """Do both have the same form, and the same numbers up to the tolerance? NaN equals NaN."""
     if isinstance(expected, list):
         if not isinstance(found, (list, tuple)) or len(found) != len(expected):
             return False
@@ -312,7 +317,7 @@ def same(found, expected, tolerance):
 
 
 def judge(adapter, case):
-    """-> Result."""
+    """Check one case. Returns a Result."""
     try:
         outputs = [output_of(adapter, case["function"], call) for call in case["calls"]]
     except NotImplementedError as error:
@@ -336,7 +341,7 @@ def shortened(value):
 
 
 def check(adapter, cases=None):
-    """-> one Result for each case."""
+    """Check an adapter. Returns a Result for each case."""
     return [judge(adapter, case) for case in (read_cases() if cases is None else cases)]
 
 
@@ -347,8 +352,8 @@ def say(text):
 def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("adapter", help="a file with some of the functions, or FILE.py:CLASS")
-    parser.add_argument("--explain", action="store_true", help="the derivation of wrong cases")
-    parser.add_argument("--only", default="", help="cases whose names begin so")
+    parser.add_argument("--explain", action="store_true", help="show derivations of wrong cases")
+    parser.add_argument("--only", default="", help="check only cases whose names begin with this")
     flags = parser.parse_args(argv)
     cases = [case for case in read_cases() if case["name"].startswith(flags.only)]
     if not cases:

@@ -1,4 +1,5 @@
-"""The chapters' listings by their formulas, written anew from the text; a class each: check.py adapters/chapters.py:Rules."""
+"""The formulas of the chapters' listings, rewritten from the text, a class for each chapter: check.py
+adapters/chapters.py:Rules."""
 
 import re
 import statistics
@@ -16,13 +17,13 @@ def content_of(pattern, text):
 class Chapter9_5:
     """Chapter 9.5: "RLVR: Reinforcement Learning with Verifiable Rewards".
 
-    The listing makes one update of a batch, with one prompt at a time: loss without old_logp.
+    The listing makes one update per batch, with one prompt at a time, so its loss has no old_logp.
     """
 
     def advantages(rewards):
         centred = rewards - rewards.mean(1, keepdim=True)
         result = centred / (rewards.std(1, keepdim=True) + 1e-8)
-        # A step whose advantages are all 0 is skipped; only so it can be said for one group.
+        # The listing skips a step whose advantages are all 0; for a group, zeros stand for that.
         return torch.where((result.abs() <= 1e-8).all(1, keepdim=True), 0.0, result)
 
     def loss(logp, old_logp, advantages, mask, clip):
@@ -56,8 +57,8 @@ class Chapter9_5:
 class Rules:
     """Chapter 14, rule-based rewards: the formulas of its two listings.
 
-    Its rewards ask for tags, so each text is put into them, and the weight of the format is taken away again.
-    advantages is group_advantages of the first listing; the second one divides by G - 1.
+    Its rewards ask for tags and add a weight for the format; reward leaves out both. advantages is group_advantages of
+    the first listing; the second listing divides by G - 1.
     """
 
     def advantages(rewards):
@@ -70,7 +71,7 @@ class Rules:
         return torch.tensor(rows)
 
     def loss(logp, old_logp, advantages, mask, clip):
-        """The mean over all positions: the listing has no mask."""
+        """Return the mean over all positions, because the listing has no mask."""
         needs(clip[0] == clip[1], "one clip for both sides")
         needs(mask.all(), "no mask")
         ratio = (logp - old_logp).exp()
@@ -94,14 +95,14 @@ class Rules:
 
 
 class Reasoning(Rules):
-    """Chapter 15, reward design for reasoning: its advantages, clip and KL are those of the chapter on rules, and
-    of its reward w_acc * acc: what the format, the length and the language add is left out."""
+    """Chapter 15, reward design for reasoning: it has the advantages, clip and KL of the chapter on rules. Of its
+    reward, only w_acc * acc is used, without the terms for format, length and language."""
 
     grade = None  # it has none of its own
 
 
 class AutoRule:
-    """The chapter on AutoRule: its section 3.3, which has the advantage and the clipped objective only.
+    """The chapter on AutoRule: its section 3.3, which has only the advantage and the clipped objective.
 
     The objective is written for whole completions, so loss takes rows of one token.
     """
@@ -115,8 +116,8 @@ class AutoRule:
 class Verifiers:
     """The Chinese chapter on verifiers: the formulas of its section 3.1.
 
-    The listing hands answers to sympy.sympify, which evaluates them as Python: here only what consists of digits, a
-    point and a fraction bar is read so, and all else is compared as text, as the listing does where sympify fails.
+    The listing passes answers to sympy.sympify, which evaluates them as Python. Here only integers and decimals are
+    read as numbers. Everything else is compared as text, as in the listing if sympify fails.
     """
 
     extract = Rules.extract

@@ -1,8 +1,9 @@
-"""peers.py - the own functions of twelve projects, an adapter each: check.py adapters/peers.py:nanochat.
+"""peers.py - adapters that call the functions of twelve projects: check.py adapters/peers.py:nanochat.
 
-Out of an installed package, or out of a checkout at the commit that is named (KIT_SRC, see board.py). Of files that cannot be
-imported without a GPU's packages the functions are executed as they stand there, with stubs for what would need a real
-model. Each adapter is a function here that says what the project offers, so that a project is read when somebody asks for it.
+The functions come from an installed package, or from a checkout at the named commit (KIT_SRC, see board.py). If a file
+cannot be imported without packages for a GPU, its functions are taken from the file unchanged, with stubs for what
+would need a real model. Each adapter is a function that returns what the project offers, so that a project is loaded
+only when somebody asks for it.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ from board import CHECKOUTS, Stub, functions, gradient_of, needs, offers, row_by
 
 
 def one_width(prompt_lengths):
-    """The length of the prompts, for projects whose batch has one."""
+    """Return the length of the prompts, for projects in which all prompts of a batch are equally long."""
     needs(len(set(prompt_lengths.tolist())) == 1, "all prompts of a batch have one width")
     return int(prompt_lengths[0])
 
@@ -24,8 +25,8 @@ def one_width(prompt_lengths):
 def grpo_zero():
     """policy-gradient/GRPO-Zero d41bb48 (2025-04-18): rollout and normalize_rewards_per_group of grpo.py.
 
-    Whole, out of their file, with a model that gives the wanted logits or tokens. update_policy trains all that rollout
-    returns. It samples at temperature 1, makes one update of a batch and has no KL.
+    Both are taken whole from their file, with a model that gives the wanted logits or tokens. update_policy trains
+    everything that rollout returns. The project samples at temperature 1, makes one update per batch and has no KL.
     """
     given = {"Episode": Stub, "print": Stub()}
     given["dataclasses"] = Stub(replace=lambda old, **new: Stub(old, **new))
@@ -39,7 +40,7 @@ def grpo_zero():
 
     @row_by_row
     def completion_mask(prompt, completion, stop_id, pad_id):
-        """rollout draws the given ids, from logits that leave no choice."""
+        """Let rollout draw the given ids, from logits that leave no choice."""
         sure = torch.nn.functional.one_hot(torch.cat([prompt, completion])[None, 1:]) * 1e4
         batch = Stub(prefix_tokens=[0], numbers=[0], target=[0], prefix=[[]])
         batch["prefix_token_ids"] = [prompt.tolist()]
@@ -56,20 +57,21 @@ def minimind():
     """jingyaogong/minimind d65ef2c (2026-08-21): grpo_train_epoch of trainer/train_grpo.py, the engine's log-probs, and
     rollout_single of trainer/train_agent.py.
 
-    The epoch runs whole, on one batch, out of its file, which sets up a run; it is given completions, rewards and
-    log-probs. loss_type is grpo (cispo is its default). It samples at 0.8, with top-p 0.85 and top-k 50. On a GPU autocast
-    takes the softmax in fp32.
+    The epoch is taken whole from its file, because importing the file sets up a run. It runs on one batch and gets
+    completions, rewards and log-probs. loss_type is grpo (cispo is the default). The project samples at temperature
+    0.8, with top-p 0.85 and top-k 50. On a GPU, autocast computes the softmax in fp32.
     """
     given = dict.fromkeys(("lm_config", "optimizer", "scheduler"), Stub())
     given["autocast_ctx"] = nullcontext()
     settings = {"device": "cpu", "loss_type": "grpo", "grad_clip": 0, "accumulation_steps": 1}
     settings |= {"log_interval": 2, "save_interval": 2}
     engine = functions("minimind/trainer/rollout_engine.py", "compute_per_token_logps")
-    # Rewards that are these advantages when they are standardised.
+    # Rewards that become these advantages when they are standardised.
     Wanted = type("Wanted", (Stub,), {"__sub__": lambda rewards, mean: rewards.advantages})
 
     def run_epoch(models, ids, old_logp, mask, rewards, size, F, clip=0.2, beta=0.0, **more):
-        """grpo_train_epoch with these completions and rewards, size of them a prompt; F: the functional of torch."""
+        """Run grpo_train_epoch with these completions and rewards. size: completions per prompt; F:
+        torch.nn.functional."""
         start = ids.size(1) - mask.size(1)
         rollout = Stub(output_ids=ids, completion_ids=ids[:, start:], completion_mask=mask)
         rollout |= {"per_token_logps": old_logp, "prompt_lens": torch.full_like(ids[:, 0], start)}
@@ -82,7 +84,7 @@ def minimind():
         file.grpo_train_epoch(0, [{"prompt": 0}], 0, engine, models[1], 0)
 
     def gradient(ids, logp, old_logp, ref_logp, rewards, mask, size=1, **more):
-        """By the log-probs (B, R), for completions ids[:, 1:]."""
+        """Return the gradient by the log-probs (B, R), for completions ids[:, 1:]."""
         leaf = logp.detach().clone().requires_grad_()
         pairs = [torch.nn.functional.pad(one, (0, 1))[..., None] for one in (leaf, ref_logp)]
         models = [Stub(logits=one.expand(-1, -1, int(ids.max()) + 1)) for one in pairs]
@@ -91,7 +93,7 @@ def minimind():
         return leaf.grad
 
     def step(model, reference, kl_coef, ids, mask, rewards, rank=None):
-        """With log-probs of its own; 0 is the pad."""
+        """Run the epoch with the engine's own log-probs; 0 is the pad."""
         mask = mask[:, int(mask[0].argmax()) :]
         old_logp = engine.compute_per_token_logps(model, ids, mask.size(1), ids != 0)
         if rank is not None:
@@ -115,7 +117,7 @@ def minimind():
         return (logp * gradient(ids, logp, old_logp, logp, rewards, mask, clip=clip[0])).sum()
 
     def completion_mask(ids, prompt_lengths, stop_id, pad_id):
-        """What has a gradient of the KL; the engine's own mask is all ones."""
+        """Mark the tokens for which the KL has a gradient; the engine's own mask is all ones."""
         start = one_width(prompt_lengths)
         ids = ids[:, start - 1 :]
         ones = torch.ones(ids[:, 1:].shape)
@@ -131,7 +133,7 @@ def minimind():
         return engine.compute_per_token_logps(model, ids, ids.size(1) - 1, attention_mask)
 
     def turns(prompt, sampled, replies, tokenizer):
-        """rollout_single, with tools that reply this; a template of texts, and of a stop."""
+        """Run rollout_single with tools that give these replies. The template joins texts, and adds stops to turns."""
         left = list(sampled)
         said = list(replies)
         stop = tokenizer.words[sampled[0][-1]]
@@ -162,10 +164,11 @@ def minimind():
 
 
 def nano_aha_moment():
-    """McGill-NLP/nano-aha-moment 6cd0306 (2025-07-07): utils.py, and what nano_r1_script.py makes of episodes.
+    """McGill-NLP/nano-aha-moment 6cd0306 (2025-07-07): utils.py, and functions of nano_r1_script.py.
 
-    create_training_episodes, prepare_model_inputs, compute_token_log_probs and compute_pg_loss, out of their files (they
-    need deepspeed and vllm), with a model that gives the wanted logits. One update of a batch. vllm stops at a stop token.
+    create_training_episodes, compute_token_log_probs and compute_pg_loss are taken from their files (which need
+    deepspeed and vllm), with a model that gives the wanted logits. The project makes one update per batch. vllm stops
+    at a stop token.
     """
     utils = functions("nano-aha-moment/utils.py", "compute_token_log_probs")
     script = "nano-aha-moment/nano_r1_script.py"
@@ -181,7 +184,7 @@ def nano_aha_moment():
         return torch.tensor(episodes["all_advantages"], dtype=torch.float32).view(P, G)
 
     def pg_loss(logp, ref_logp, advantages, mask, whole, beta):
-        """compute_pg_loss, where the model's log-probs are these."""
+        """Call compute_pg_loss, with these as the model's log-probs."""
         given = {"compute_token_log_probs": lambda *_: logp * mask}
         given["close_to_zero"] = lambda *_: torch.zeros(())
         wide = torch.nn.functional.pad(mask, (1, 0))
@@ -203,7 +206,7 @@ def nano_aha_moment():
         return padded_logprobs(Stub(logits=logits), ids, ids, temperature)
 
     def kl(logp, ref_logp):
-        """With advantages of 0, of one token."""
+        """Return the loss of one token whose advantage is 0."""
         ones = torch.ones_like(logp)
         return pg_loss(logp, ref_logp, torch.zeros(1), ones, ones, 1.0).view_as(logp)
 
@@ -213,13 +216,13 @@ def nano_aha_moment():
 def nanochat():
     """karpathy/nanochat 92d63d4 (2026-07-03): Engine.generate_batch, and get_batch of scripts/chat_rl.py.
 
-    Both whole, out of their files (importing the script starts a run); the sampled tokens, the task and its rewards are
-    replaced. The loss is code of a script, and no function.
+    Both are taken whole from their files (importing the script starts a run). The sampled tokens, the task and its
+    rewards are replaced. The loss is code of the script and not a function, so it is not offered.
     """
     generate_batch = functions("nanochat/nanochat/engine.py", "generate_batch").generate_batch
 
     def batch(rows, start, stop_id, rewards):
-        """What get_batch yields if these rows are sampled and get these rewards."""
+        """Return what get_batch yields if these rows are sampled and get these rewards."""
 
         def generate(tokens, num_samples, **_):
             return ((column, [1] * len(column)) for column in zip(*(row[start:] for row in rows)))
@@ -249,11 +252,11 @@ def nanochat():
 
 
 def open_instruct():
-    """allenai/open-instruct e6c3044 (2026-08-20): compute_grpo_loss and forward_for_logprobs of grpo_utils.py, estimate_kl,
-    log_softmax_and_gather and masked_mean.
+    """allenai/open-instruct e6c3044 (2026-08-20): compute_grpo_loss and forward_for_logprobs of grpo_utils.py,
+    estimate_kl, log_softmax_and_gather and masked_mean.
 
-    Out of their files (the package needs vllm and deepspeed), with the defaults dapo, token and estimator 2. The advantages
-    are code of an actor, and no function.
+    The functions are taken from their files (the package needs vllm and deepspeed), with the defaults dapo, token and
+    estimator 2. The advantages are code of an actor and not a function, so they are not offered.
     """
     folder = "open-instruct/open_instruct/"
     models = functions(folder + "model_utils.py", "estimate_kl", "log_softmax_and_gather")
@@ -284,8 +287,8 @@ def openrlhf_core():
 
         pip install --no-deps openrlhf==0.11.2
 
-    Those of openrlhf.models.loss and openrlhf.models.utils, with their defaults, out of their files (the package imports
-    deepspeed, ray and more). What computes the advantages is a method of a trainer and is not called here.
+    The functions of openrlhf.models.loss and openrlhf.models.utils are taken from their files, with their defaults (the
+    package imports deepspeed, ray and more). A method of a trainer computes the advantages; it is not called here.
     """
     folder = distribution("openrlhf").locate_file("openrlhf/models")
     names = "log_probs_from_logits", "compute_approx_kl", "masked_mean"
@@ -321,11 +324,12 @@ def openrlhf_core():
 
 
 def prime_rl():
-    """PrimeIntellect-ai/prime-rl 559b447 (2026-08-21): compute_loss and default_loss_fn of trainer/rl/loss.py, and GRPO's
-    score_group of orchestrator/algo.
+    """PrimeIntellect-ai/prime-rl 559b447 (2026-08-21): compute_loss and default_loss_fn of trainer/rl/loss.py, and
+    GRPO's score_group of orchestrator/algo.
 
-    Out of their files (the package needs vllm and more). The loss has a trust region on probabilities and no clip of the
-    ratio, so loss is called on policy only. Its term log(ratio)^2 has no gradient there, and is left out of trust_region.
+    The functions are taken from their files (the package needs vllm and more). The loss has a trust region on
+    probabilities and does not clip the ratio, so loss is called on policy only. Its term log(ratio)^2 has no gradient
+    there, and is left out of trust_region.
     """
     folder = "prime-rl/src/prime_rl/"
     losses = functions(folder + "trainer/rl/loss.py", "default_loss_fn", "compute_loss")
@@ -357,17 +361,17 @@ def prime_rl():
 
 
 def reasoning_from_scratch():
-    """rasbt/reasoning-from-scratch f79c9cd (2026-04-21): sample_response, sequence_logprob and reward_rlvr of ch06.py, the
-    grader of ch03.py, and compute_advantage_stats of ch07.py.
+    """rasbt/reasoning-from-scratch f79c9cd (2026-04-21): sample_response, sequence_logprob and reward_rlvr of ch06.py,
+    the grader of ch03.py, and compute_advantage_stats of ch07.py.
 
-    Imported from the checkout (it needs requests, sympy and tokenizers; ch07.py, which plots, is read). It samples at 0.8
-    with top-p 0.9.
+    The modules are imported from the checkout and need requests, sympy and tokenizers. ch07.py also plots, so its
+    function is taken from the file. The project samples at temperature 0.8 with top-p 0.9.
     """
     sys.path.append(str(CHECKOUTS / "reasoning-from-scratch"))
     from reasoning_from_scratch import ch03, ch06
 
     stats = functions(ch06.__file__.replace("ch06", "ch07"), "compute_advantage_stats")
-    # A model that gives these logits, one call after the other.
+    # A model that gives these logits, one at each call.
     Model = type("Model", (Stub,), {"__call__": lambda self, *_, **__: self.logits.pop(0)[None]})
 
     def advantages(rewards):
@@ -376,7 +380,7 @@ def reasoning_from_scratch():
 
     @row_by_row
     def completion_mask(prompt, completion, stop_id, pad_id):
-        """sample_response draws the given ids, from logits that leave no choice; all behind the prompt is trained."""
+        """Let sample_response draw the given ids, from logits that leave no choice. All after the prompt is trained."""
         sure = torch.nn.functional.one_hot(completion[:, None]) * 1e4
         model = Model(logits=[*sure, sure[0]], cfg={"n_layers": 1})
         tokenizer = Stub(encode=lambda prompt: prompt, eos_token_id=stop_id)
@@ -384,7 +388,7 @@ def reasoning_from_scratch():
         return [1] * (len(ch06.sample_response(*what)[0]) - len(prompt))
 
     def logprobs(logits, ids, temperature, top_p=1.0):
-        """sequence_logprob gives the sum of a completion: of each column it is a difference of two."""
+        """sequence_logprob sums over a completion, so each column is a difference of two sums."""
 
         def sum_from(start):
             rows = zip(logits, ids)
@@ -406,9 +410,9 @@ def reasoning_from_scratch():
 def rlhf_book():
     """natolambert/rlhf-book a66b0bf (2026-08-21): loss.py, and utils.py and rollout.py of code/policy_gradients.
 
-    Its functions out of their files (the package needs reasoning_gym and more), with the defaults of grpo.yaml: kl3,
-    sampled at 0.6 with top-p and top-k. For the mask _generate_experience runs whole, with a model that generates the given
-    ids.
+    The functions are taken from their files (the package needs reasoning_gym and more), with the defaults of grpo.yaml:
+    kl3, and sampling at temperature 0.6 with top-p and top-k. For the mask, _generate_experience runs whole, with a
+    model that generates the given ids.
     """
     folder = "rlhf-book/code/policy_gradients/"
     losses = functions(folder + "loss.py", "get_approx_kl", "GRPOLoss")
@@ -453,8 +457,9 @@ def slime():
     """THUDM/slime 624b824 (2026-08-21): utils/ppo_utils.py, the mean of backends/megatron_utils/cp_utils.py, and the
     rewards of ray/rollout.py.
 
-    Out of their files (the package needs megatron and sglang), on one rank. The loss of a batch is the sum over
-    completions, divided here by their number; the logits are divided by the temperature before this call.
+    The functions are taken from their files (the package needs megatron and sglang), and run on one rank. The loss of a
+    batch is a sum over completions; here it is divided by their number. The logits are divided by the temperature
+    before this call.
     """
     names = "calculate_log_probs_and_entropy", "compute_policy_loss", "compute_approx_kl"
     ppo = functions("slime/slime/utils/ppo_utils.py", *names)
@@ -481,7 +486,7 @@ def slime():
         return total(values.flatten()) / len(logp)
 
     def correction(old_logp, sampled_logp, mask, level, how, low, high):
-        """--use-tis, and icepop_function as --custom-tis-function-path."""
+        """truncate is --use-tis, and mask is icepop_function, passed as --custom-tis-function-path."""
         needs(level == "token", "of tokens only")
         function = losses.vanilla_tis_function if how == "truncate" else losses.icepop_function
         rows = {"train_log_probs": [*old_logp], "rollout_log_probs": [*sampled_logp]}
@@ -502,8 +507,8 @@ def slime():
 def tiny_grpo():
     """open-thought/tiny-grpo eafedd7 (2025-01-23): loss.py, and rollout, group_advantages and log-probs of train.py.
 
-    Its functions out of their files (train.py needs a GPU's packages); rollout runs whole, with a model that generates the
-    given ids. It samples at temperature 1 and pads with the stop token.
+    The functions are taken from their files (train.py needs packages for a GPU). rollout runs whole, with a model that
+    generates the given ids. The project samples at temperature 1 and pads with the stop token.
     """
     losses = functions("tiny-grpo/loss.py", "approx_kl_divergence", "GRPOLoss")
     names = "group_advantages", "sequences_log_probs", "rollout"
@@ -546,8 +551,8 @@ def verl_core():
 
         pip install verl==0.9.1
 
-    Those of verl.trainer.ppo.core_algos and rollout_corr_helper, verl.utils.torch_functional, model and reward_score, with
-    their defaults.
+    The functions come from verl.trainer.ppo.core_algos and rollout_corr_helper, and from verl.utils.torch_functional,
+    model and reward_score. They have their defaults.
     """
     from verl.trainer.ppo import core_algos, rollout_corr_helper
     from verl.utils import torch_functional
@@ -572,7 +577,7 @@ def verl_core():
         return loss(logp, sampled_logp, advantages, mask, (delta, delta), mask, "dppo_tv")
 
     def correction(old_logp, sampled_logp, mask, level, how, low, high):
-        """The threshold is one number to truncate, and low_high for IcePop, which leaves out."""
+        """The threshold is a number for truncating, and the text low_high for IcePop, which masks."""
         bounds = f"{low}_{high}" if how == "mask" else high
         what = old_logp - sampled_logp, mask, level, bounds
         return rollout_corr_helper.compute_rollout_correction_weights(*what)[0]

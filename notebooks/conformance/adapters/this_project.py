@@ -29,7 +29,7 @@ advantages = rlvr.group_advantages
 
 
 def judged(rewards):
-    """The advantages after rlvr.score has judged completions for which a verifier returned this."""
+    """Return the advantages after rlvr.score, if a verifier has returned these rewards."""
     texts = [str(reward) for reward in rewards.flatten().tolist()]
     finished = torch.ones(len(texts), dtype=torch.bool)
     rollouts = SimpleNamespace(num_samples=rewards.size(1), finished=finished)
@@ -66,14 +66,14 @@ def tiny_model():
 
 
 def as_drawn(logits, uniforms, temperature):
-    """A `choose` whose random numbers are the tokens."""
+    """A `choose` that takes its random numbers as the tokens."""
     return uniforms.long(), torch.zeros_like(uniforms)
 
 
 def completion_mask(ids, prompt_lengths, stop_id, pad_id, tool_mask=None):
-    """The mask of what rlvr.sample returns, if it draws these tokens: they are its random numbers."""
+    """Return the mask from rlvr.sample when it draws these tokens, which it gets as random numbers."""
     parts = []
-    for row, start in zip(ids, prompt_lengths):  # one by one: each has room for its own tokens
+    for row, start in zip(ids, prompt_lengths):  # one by one, each with room for its own tokens
         drawn = row[None, start:].float()
         how = [row[:start].tolist()], 1, drawn.size(1), 1.0, [stop_id], drawn, as_drawn
         parts.append(rlvr.sample(tiny_model(), *how))
@@ -83,7 +83,7 @@ def completion_mask(ids, prompt_lengths, stop_id, pad_id, tool_mask=None):
 
 
 def turns(prompt, sampled, replies, tokenizer):
-    """rlvr.sample with Turns, if it draws these tokens and the environment says this."""
+    """Run rlvr.sample with Turns when it draws these tokens and the environment gives these replies."""
     left = list(replies)
     environment = SimpleNamespace(reply=lambda text: left.pop(0) if left else None)
     task = SimpleNamespace(turns=lambda problem: environment, stops=())
@@ -100,8 +100,9 @@ def turns(prompt, sampled, replies, tokenizer):
 
 
 def logprobs(logits, ids, temperature, num_tokens=None, top_p=1.0, top_k=0):
-    """token_logprobs of a model whose hidden states are the logits and whose head changes nothing.
-    Under top-p and top-k, the sets of methods/top_p.py, as methods/keep_sampling_mask.py trains."""
+    """Call token_logprobs for a model whose hidden states are the logits and whose head changes
+    nothing. top-p and top-k use the sets of tokens of methods/top_p.py, on which
+    methods/keep_sampling_mask.py trains."""
     V = logits.size(-1)
     if top_p < 1 or top_k:
         kept = kept_tokens(logits.reshape(-1, V), temperature, top_p, top_k).view_as(logits)
@@ -115,7 +116,7 @@ def logprobs(logits, ids, temperature, num_tokens=None, top_p=1.0, top_k=0):
 
 
 class Wrapped(SimpleNamespace):
-    """check.Tiny as a model of this project: model, and a config."""
+    """Wraps check.Tiny as a model of this project, with a config."""
 
     config = SimpleNamespace(num_tokens=4)
 
@@ -123,7 +124,7 @@ class Wrapped(SimpleNamespace):
         return head(self.model.hidden(ids), self.model.head)
 
     def zero_grad(self):
-        """The gradient stays, to be read."""
+        """Keep the gradient, so that check.py can read it."""
 
     def parameters(self):
         return self.model.parameters()
@@ -133,7 +134,7 @@ class Wrapped(SimpleNamespace):
 
 
 def padded_logprobs(model, ids, attention_mask):
-    """Prompts are lists here, padded on the right: each row is moved there and back."""
+    """This project pads on the right: shift each row to the left, and its log-probs back."""
     rows = [row[seen > 0] for row, seen in zip(ids, attention_mask)]
     right = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
     logp = rlvr.token_logprobs(Wrapped(model=model), right)
@@ -142,7 +143,7 @@ def padded_logprobs(model, ids, attention_mask):
 
 
 def step(model, reference, kl_coef, ids, mask, rewards, rank=None):
-    """train.update, with several processes as well: torchrun's variables are set before train is read."""
+    """Run train.update, also in several processes: torchrun's variables are set before train is imported."""
     zeros = torch.zeros(len(ids), dtype=torch.long)
     lengths = mask.sum(1).long()
     rollouts = rlvr.Rollouts(ids, zeros + 2, lengths, zeros > 0, 0 * mask, mask, rewards.size(1))
@@ -160,7 +161,7 @@ def step(model, reference, kl_coef, ids, mask, rewards, rank=None):
 
 
 def after_update(lora, method=None):
-    """What a method's roll_out samples after a step of its optimizer along some gradient."""
+    """Sample with a method's roll_out, after a step of its optimizer along some gradient."""
     method = method or (LoRA() if lora else rlvr.GRPO())
     model = tiny_model()
     optimizer = method.optimizer(method.setup(model, None), 0.01)
@@ -175,7 +176,7 @@ def after_update(lora, method=None):
 
 
 def kl(logp, ref_logp):
-    """kl_penalty sums up, each token with its weight: its value is the derivative by that."""
+    """kl_penalty is a weighted sum over tokens, so a token's KL is the derivative by its weight."""
     weights = torch.ones_like(logp, requires_grad=True)
     return torch.autograd.grad(kl_penalty(logp, ref_logp, weights), weights)[0]
 
@@ -187,7 +188,7 @@ def gradient_of_kl(logp, ref_logp):
 
 
 def reward(text, truth, finished):
-    """boxed_reward, judged by rlvr.score: departure 5 is there."""
+    """Score boxed_reward with rlvr.score, which includes departure 5."""
     rollouts = SimpleNamespace(num_samples=1, finished=torch.tensor([finished]))
     problem = {"problem": "", "answer": truth}
     return rlvr.score(rollouts, [text], [problem], verifiers.boxed_reward)[0].item()
@@ -209,7 +210,7 @@ def random_numbers(rows, steps, seed):
 
 
 def tokens_read(prompt_length, num_samples, max_new_tokens):
-    """Counted in the forward passes of a tiny model with random weights that never stops."""
+    """Count the tokens in the forward passes of a tiny random model that never stops."""
     model = tiny_model()
     read = []
     model.register_forward_pre_hook(lambda _, inputs: read.append(inputs[0].numel()))

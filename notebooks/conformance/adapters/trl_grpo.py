@@ -2,9 +2,9 @@
 
     pip install trl==1.16.* math-verify
 
-One trainer with the tiny base is made with TRL's defaults. What is replaced on it is what would need a
-real model: the log-probs, the text that is generated, the rewards. The advantages, the mask, the loss and the weights of
-the correction are TRL's, and in step the log-probs too.
+The trainer has the tiny base and TRL's defaults. We replace only what would need a real model: the log-probs, the
+generated text and the rewards. The advantages, the mask, the loss and the weights of the correction are TRL's own. In
+step, the log-probs are, too.
 """
 
 import functools
@@ -39,13 +39,13 @@ def trainer():
 
 
 def run(method, *arguments, **replaced):
-    """A method of the trainer, with some of its attributes replaced."""
+    """Call a method of the trainer, with some of its attributes replaced."""
     with mock.patch.multiple(trainer(), create=True, **replaced):
         return getattr(trainer(), method)(*arguments)
 
 
 def scored(prompts, rewards, num_generations=1, **replaced):
-    """_generate_and_score_completions with these rewards."""
+    """Call _generate_and_score_completions with these rewards."""
     replaced["_calculate_rewards"] = lambda *_: rewards.reshape(-1, 1)
     replaced["_tokenize_prompts"] = lambda _: (prompts, None, {})
     rows = [{"prompt": "1+1="}] * len(prompts)
@@ -54,7 +54,7 @@ def scored(prompts, rewards, num_generations=1, **replaced):
 
 
 def generated(ids, logps=None):
-    """In place of _generate."""
+    """Return a function to use in place of _generate."""
     rows = [[3]] * len(ids)
     return lambda _: (rows, ids, None, [""] * len(ids), logps, {}, None, None)
 
@@ -83,7 +83,7 @@ def completion_mask(prompt, completion, stop_id, pad_id):
 
 
 def correction(old_logp, sampled_logp, mask, level, how, low, high):
-    """The importance_sampling_ratio for what vLLM sampled."""
+    """Return the importance_sampling_ratio of tokens that vLLM has sampled."""
     lengths = mask.sum(1).long().tolist()
     logps = [row[:length].tolist() for row, length in zip(sampled_logp, lengths)]
     width = max(lengths)
@@ -103,7 +103,7 @@ def correction(old_logp, sampled_logp, mask, level, how, low, high):
 
 
 def computed(model, ids, mask, start=1, clip=(0.2, 0.2), beta=0.0, **more):
-    """_compute_loss; start: the length of the prompts."""
+    """Call _compute_loss. start: the length of the prompts."""
     inputs = {"prompt_ids": ids[:, :start], "prompt_mask": torch.ones_like(ids[:, :start])}
     inputs |= {"completion_ids": ids[:, start:], "completion_mask": mask[:, start - 1 :].long()}
     how = {"epsilon_low": clip[0], "epsilon_high": clip[1], "beta": beta}
@@ -131,11 +131,11 @@ gradient_of_kl = gradient_of(kl)
 
 
 class Head(Stub):
-    forward = Stub.__call__  # add_fused_lm_head puts its own in its place
+    forward = Stub.__call__  # add_fused_lm_head replaces it
 
 
 def with_head(hidden, weight, temperature=1.0):
-    """The forward pass that add_fused_lm_head makes."""
+    """Return the forward pass that add_fused_lm_head makes."""
     model = Head(config=SimpleNamespace(get_text_config=SimpleNamespace))
     model["base_model"] = lambda input_ids, attention_mask=None, **_: Stub(
         last_hidden_state=hidden(input_ids, attention_mask)
@@ -146,7 +146,7 @@ def with_head(hidden, weight, temperature=1.0):
 
 
 def logprobs(logits, ids, temperature):
-    """The head changes nothing, and the last hidden states are the logits."""
+    """Use a head that changes nothing, so that the last hidden states are the logits."""
     forward = with_head(lambda *_: logits, torch.eye(logits.size(-1)).to(logits), temperature)
     with torch.no_grad():
         return forward(ids, labels=ids, fused_lm_head=True).log_probs
@@ -158,7 +158,7 @@ def padded_logprobs(model, ids, attention_mask):
 
 
 def step(model, reference, kl_coef, ids, mask, rewards):
-    """The advantages, and the loss of an own model; several processes are accelerate's."""
+    """Compute TRL's advantages and its loss for our own model. (accelerate would handle several processes.)"""
     start = int(mask[0].argmax()) + 1
     more = {"advantages": advantages(rewards).flatten(), "num_items_in_batch": mask.sum()}
     if reference:
@@ -170,6 +170,6 @@ def step(model, reference, kl_coef, ids, mask, rewards):
 
 
 def reward(text, truth, finished):
-    """trl.rewards.accuracy_reward, which sees the text only."""
+    """Call trl.rewards.accuracy_reward, which only sees the text."""
     needs(finished, "a reward is not told: see mask_truncated_completions")
     return accuracy_reward([[{"role": "assistant", "content": text}]], [f"${truth}$"])[0]

@@ -1,11 +1,12 @@
-"""others.py - others' graders, each called as its project calls it: the functions for run.py, in an environment that has them.
+"""others.py - graders of other projects, each called as its project calls it. run.py runs these functions, in an
+environment that has their packages.
 
     KIT_SRC=.. python -m notebooks.conformance.graders.run notebooks/conformance/graders/others.py:trl --python ..
 
-Packages: math-verify 0.9.0, trl 1.16.0, verl 0.9.1, openrlhf 0.11.2, lighteval 0.13.0; and verifiers 0.4.0, with which
-prime-rl trains, in an environment of its own, for lighteval pins another latex2sympy2_extended. Checkouts (KIT_SRC, see
-board.py): reasoning-from-scratch f79c9cd, open-instruct e6c3044, slime 624b824, understand-r1-zero dfca49d; they need
-sympy, pylatexenc, math-verify and antlr4-python3-runtime 4.11.
+Packages: math-verify 0.9.0, trl 1.16.0, verl 0.9.1, openrlhf 0.11.2 and lighteval 0.13.0. verifiers 0.4.0, with which
+prime-rl trains, needs its own environment, because lighteval pins another version of latex2sympy2_extended. Checkouts
+(KIT_SRC, see board.py): reasoning-from-scratch f79c9cd, open-instruct e6c3044, slime 624b824 and understand-r1-zero
+dfca49d. They need sympy, pylatexenc, math-verify and antlr4-python3-runtime 4.11.
 """
 
 import importlib
@@ -23,19 +24,19 @@ def boxed(answer):
 
 @cache
 def module(name, folder=None):
-    """A module of a package, or of a checkout, by its folder there."""
+    """Import a module of a package, or of a folder in KIT_SRC."""
     if folder:
         sys.path.insert(0, os.path.join(os.environ["KIT_SRC"], folder))
     return importlib.import_module(name)
 
 
 def this_project(problem, answer, truth):
-    """What boxed_reward pays."""
+    """Return the accuracy that boxed_reward gives an answer."""
     return completion(problem, boxed(answer), truth)
 
 
 def completion(problem, text, truth):
-    """The same of a whole text, for rows that have one."""
+    """Return the accuracy that boxed_reward gives a whole text, for rows that have one."""
     from verifiers import boxed_reward
 
     return boxed_reward(text, {"problem": problem, "answer": truth})[1]["accuracy"]
@@ -57,7 +58,7 @@ def verl_math(answer, truth):
 
 
 def verl_dapo(answer, truth):
-    """In the form that DAPO's prompt asks for; a box it compares letter by letter."""
+    """Use the form that DAPO's prompt asks for. A box would be compared letter by letter."""
     math_dapo = module("verl.utils.reward_score.math_dapo")
     return math_dapo.compute_score(f"Answer: {answer}", truth)["acc"]
 
@@ -90,7 +91,7 @@ def reasoning_from_scratch(answer, truth):
 
 
 def open_instruct(answer, truth):
-    """What MathVerifier asks of each candidate that it finds in a text."""
+    """Compare as MathVerifier compares each candidate that it finds in a text."""
     math_utils = module("open_instruct.math_utils", "open-instruct")
     return math_utils.is_equiv(answer, truth) or math_utils.hendrycks_is_equiv(answer, truth)
 

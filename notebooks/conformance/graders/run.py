@@ -1,23 +1,26 @@
-r"""run.py - does a grader tell right answers from wrong ones, refuse copies of the question, and come to an end?
+r"""run.py - does a grader tell right answers from wrong ones, refuse copies of the question, and always finish?
 
-    python -m notebooks.conformance.graders.run MINE.py:grade --show               grade(answer, truth) -> bool
-    python -m notebooks.conformance.graders.run MINE.py:grade MINE.py:reward       reward(problem, answer, truth) -> number
-    python -m notebooks.conformance.graders.run MINE.py:grade --python ~/venv/bin/python           where its packages are
+    python -m notebooks.conformance.graders.run MINE.py:grade --show           grade(answer, truth) -> bool
+    python -m notebooks.conformance.graders.run MINE.py:grade MINE.py:reward   reward(problem, answer, truth) -> number
+    python -m notebooks.conformance.graders.run MINE.py:grade --python ~/venv/bin/python   where its packages are
 
-Where there is a question, reward says what is paid, or grade if there is no reward. Each call runs in another process,
-which may take 8 GiB and is ended after --limit seconds, on Linux or macOS. Everything counts once: as right, a false
-accept, a false reject, no verdict (it raised an error, returned None, died, or was ended), or as a copy of the question
-that was paid. The exit status is 1 if there is a false accept. Copies that are paid are counted, and do not change it.
+If a row has a question, reward decides, or grade if there is no reward. Each call runs in another process, which may
+use 8 GiB and is killed after --limit seconds. This needs Linux or macOS. Each row counts once: as right, a false
+accept, a false reject, no verdict (the grader raised an error, returned None, died, or was killed), or as a copy of the
+question that was rewarded. The exit status is 1 if there is a false accept, unless --keep is given. Rewarded copies are
+counted but do not change it.
 
-A row of answers.jsonl has "kind", "gold", "answer" (a list [[text, n], ..] is each text n times) and "expect": true,
-false, or null, which is not counted. Rows with a "problem" ask what a reward may pay. Instead of an answer a row of
-yours (--cases) may have a "completion", a whole text, for a reward. The labels follow these rules:
+A row of answers.jsonl has "kind", "gold", "answer" (a list [[text, n], ..] means each text n times) and "expect": true,
+false, or null, which is not counted. Rows with a "problem" test what a reward accepts. Instead of an answer, your own
+rows (--cases) may have a "completion", a whole text for a reward. The labels follow these rules:
 
-- Equal is what a mathematician, who sees the two strings only, calls the same thing. Units, \% and \$ do not count.
-- A decimal equals its fraction. One that was cut off is another number, unless it has twelve digits or more.
-- Lists and sets have no order, tuples have one; the ends of an interval matter, and so does the base of a numeral.
-- x = 5 is 5, and 2^5 is 32; what does not parse, has a free variable or names two answers is no number.
-- A reward pays an answer that is worked out: not what the question says, reordered or dressed up, and no sum for a number.
+- Two answers are equal if a mathematician who sees only the two strings calls them the same thing. Units, \% and \$ do
+  not count.
+- A decimal equals its fraction. A truncated decimal is another number, unless it has twelve digits or more.
+- Lists and sets have no order, tuples have one. The ends of an interval matter, and so does the base of a numeral.
+- x = 5 is 5, and 2^5 is 32. A text that does not parse, has a free variable or names two answers is not a number.
+- A reward accepts an answer that is worked out: not the question's own expression, reordered or dressed up, and not a
+  sum in place of a number.
 """
 
 import argparse
@@ -42,7 +45,7 @@ COLUMNS = "grader,right,false accepts,false rejects,no verdict,copying paid,slow
 
 
 def load(target):
-    """FILE.py:NAME -> the function of that name, by default grade."""
+    """Return the function that FILE.py:NAME names (default: grade)."""
     file, _, name = target.partition(":")
     sys.path.insert(0, str(Path(file).resolve().parent))
     sys.path.append(os.getcwd())  # last: an installed package may have the name of a file of ours
@@ -50,7 +53,7 @@ def load(target):
 
 
 def judge(row, grade, reward=None):
-    """Is it accepted?  None if the grader says nothing."""
+    """Is the answer accepted? Returns None if the grader returns None."""
     if reward and {"problem", "completion"} & row.keys():
         verdict = reward(row.get("problem", ""), row["answer"], row["gold"])
     else:
@@ -59,7 +62,7 @@ def judge(row, grade, reward=None):
 
 
 def work(*targets):
-    """Judge the rows on stdin. What the grader itself prints is thrown away."""
+    """Grade the rows on stdin. The grader's own output is thrown away."""
     resource.setrlimit(resource.RLIMIT_AS, (2**33, 2**33))  # bytes
     said = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -80,8 +83,8 @@ def work(*targets):
 
 
 def ask(process, row, limit):
-    """The line that it replies, or "" if it has died or its time is over."""
-    timer = threading.Timer(limit, os.killpg, (process.pid, signal.SIGKILL))  # and what it started
+    """Return the line that it replies, or "" if it has died or its time is over."""
+    timer = threading.Timer(limit, os.killpg, (process.pid, signal.SIGKILL))  # kills children, too
     timer.start()
     with contextlib.suppress(BrokenPipeError):
         print(json.dumps(row), file=process.stdin, flush=True)
@@ -101,7 +104,7 @@ def start(command):
 
 
 def measure(rows, limit, command):
-    """For each row the verdict, or a text that says why there is none, and the seconds that it took."""
+    """Yield for each row the verdict, or a text that says why there is none, and the seconds that it took."""
     process = start(command)
     for row in rows:
         began = time.perf_counter()
@@ -116,7 +119,7 @@ def measure(rows, limit, command):
 
 
 def read(path):
-    """The rows that count, with the answer, or the completion, as text."""
+    """Read the rows that count, with the answer, or the completion, as text."""
     try:
         rows = [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines()]
     except (OSError, ValueError) as error:
@@ -146,10 +149,10 @@ def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("function", nargs="+", help="FILE.py:NAME of grade, and perhaps of reward")
     parser.add_argument("--python", default=sys.executable, help="the grader's own interpreter")
-    parser.add_argument("--cases", default=CASES, help="labelled answers of yours, as .jsonl")
-    parser.add_argument("--limit", type=float, default=10.0, help="seconds a call (default: 10)")
-    parser.add_argument("--show", action="store_true", help="what was wrong, by kind")
-    parser.add_argument("--keep", metavar="NAME", help="a line of JSON for look.keep")
+    parser.add_argument("--cases", default=CASES, help="your own labelled answers, as .jsonl")
+    parser.add_argument("--limit", type=float, default=10.0, help="seconds per call (default: 10)")
+    parser.add_argument("--show", action="store_true", help="show every row that went wrong")
+    parser.add_argument("--keep", metavar="NAME", help="print JSON for look.keep under this name")
     args = parser.parse_args(argv)
     for target in args.function:
         if not Path(target.partition(":")[0]).is_file():
