@@ -284,7 +284,9 @@ def test_the_readmes_figure_is_drawn_from_the_results(result, title):
 
 def test_a_band_says_which_steps_it_leaves_out(capsys):
     """One of two runs has only come to step 10."""
-    style.band(style.panels("")[1][0], [{0: 0.1, 10: 0.2, 20: 0.3}, {0: 0.1, 10: 0.3}], "greedy", "C0")
+    style.band(
+        style.panels("")[1][0], [{0: 0.1, 10: 0.2, 20: 0.3}, {0: 0.1, 10: 0.3}], "greedy", "C0"
+    )
     assert capsys.readouterr().out == "greedy: left out are steps that not every run has: 20\n"
 
 
