@@ -704,14 +704,10 @@ class TrainFlags(TaskFlags):
         100, "total number of steps; changing it with --resume changes the remaining rates"
     )
     lr: float = option(
-        None,
-        "peak learning rate, after 5 steps of warm-up; a cosine lowers it to a tenth (default: "
-        "3e-6; tiny model: 4e-4)",
+        None, "peak rate: 5 steps of warm-up, then a cosine to a tenth (default: 3e-6; tiny 4e-4)"
     )
     micro_batch_tokens: int = option(
-        None,
-        "tokens per forward pass of the update; fewer save memory (default: 4096; tiny model: "
-        "2048)",
+        None, "tokens per forward pass of the update; fewer save memory (default: 4096; tiny 2048)"
     )
     eval_every: int = option(None, "steps between two evaluations (default: 50; tiny model: 25)")
     eval_problems: int = option(500, "number of held-out problems in an evaluation")
