@@ -284,10 +284,15 @@ def test_the_readmes_figure_is_drawn_from_the_results(result, title):
 
 def test_a_band_says_which_steps_it_leaves_out(capsys):
     """One of two runs has only come to step 10."""
-    style.band(
-        style.panels("")[1][0], [{0: 0.1, 10: 0.2, 20: 0.3}, {0: 0.1, 10: 0.3}], "greedy", "C0"
-    )
+    _, (axis,) = style.panels("Two runs")
+    style.band(axis, [{0: 0.1, 10: 0.2, 20: 0.3}, {0: 0.1, 10: 0.3}], "greedy")
     assert capsys.readouterr().out == "greedy: left out are steps that not every run has: 20\n"
+
+
+def test_names_stand_apart_and_near_their_lines():
+    """Of three lines that end together, the names are moved up and down; at the top and at the bottom they stay inside."""
+    assert style.spread([50, 50, 50, 90], 0, 100) == [38, 50, 62, 90]
+    assert style.spread([1, 2, 99, 99], 0, 100) == [0, 12, 88, 100]
 
 
 # ---- A sharpened base ------------------------------------------------------------------------------
