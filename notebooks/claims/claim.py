@@ -17,7 +17,7 @@ far from the line that a t-test on them is sure.
 
 A run's folder is inside a folder named after the commit, and is named after its seed and a digest of its flags. So a
 finished run is not repeated, an interrupted run is resumed, claims that need the same run share it, and a new commit
-trains anew. (If you have uncommitted changes, give another --runs.)
+gets new runs. (If you have uncommitted changes, give another --runs.)
 notebooks/results/claims.json holds the runs with their numbers, the checks and their results.
 """
 

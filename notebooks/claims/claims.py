@@ -3,7 +3,7 @@ command.
 
 AutoRule's claims are tested in simulated worlds, one for each seed. Notebook 7 shows their results, and notebook 6 the
 results of all others. Three settings are chosen on seed 0, because weaker ones show no effect: the bilingual base, the
-learning rate of the guessing arms of `boxes`, and the steps and payments of `slips`.
+learning rate of the guessing arms of `boxes`, and the steps and bonuses of `slips`.
 """
 
 import sys

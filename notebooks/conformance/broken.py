@@ -103,7 +103,7 @@ class OwnMeans(GRPO):
 
 
 class RatioOfOne(GRPO):
-    """The old log-probs are computed anew in each update, so that nothing ever clips."""
+    """The old log-probs are recomputed in each update, so that nothing ever clips."""
 
     def loss(self, logp, inputs):
         inputs.old_logp = logp.detach()
