@@ -113,7 +113,7 @@ def test_what_is_nearly_right_is_refused_with_its_reason(number, source, reason,
 
 def test_the_command(tmp_path, capsys):
     assert exercises.main([]) == 0 and "6 beat the default" in capsys.readouterr().out
-    assert exercises.main(["4"]) == 0 and "two numbers of sympy" in capsys.readouterr().out
+    assert exercises.main(["4"]) == 0 and "two sympy numbers" in capsys.readouterr().out
     (tmp_path / "mine.py").write_text("1 / 0")
     with pytest.raises(ZeroDivisionError):  # a traceback says where
         exercises.main(["1", str(tmp_path / "mine.py")])
