@@ -8,6 +8,7 @@ draw the README's figure again, from results/tables.json:
 
 import sys
 from pathlib import Path
+from statistics import fmean
 
 sys.path.append(str(Path(__file__).resolve().parents[2]))  # if it is started as a file
 
@@ -32,12 +33,20 @@ def kept(result, key):
     return [{int(step): value for step, value in curve.items()} for curve in curves]
 
 
+WIDTH = 5  # steps: their mean is drawn, of what is sampled for training
 LINES = {"training": "accuracy", "sampled": "eval_sampled_accuracy", "greedy": "eval_accuracy"}
 
 
 def accuracies(read_one):
     """Of what each step samples for training; of held-out problems, sampled and greedy."""
     return {name: read_one(key) for name, key in LINES.items()}
+
+
+def running_mean(curve):
+    """For each step, the mean of it and up to WIDTH - 1 steps before it."""
+    steps = sorted(curve)
+    last = {step: steps[max(0, i + 1 - WIDTH) : i + 1] for i, step in enumerate(steps)}
+    return {step: fmean(curve[one] for one in some) for step, some in last.items()}
 
 
 def draw(out, *panels):
@@ -48,8 +57,9 @@ def draw(out, *panels):
     figure, axes = style.panels(*titles, height=2.5, xlabel="training step")
     for axis, (title, ylabel, lines) in zip(axes, panels):
         for name, curves in lines.items():
-            line = style.band(axis, curves, name)
-            line.set(gid=f"{title}: {name}", marker="." if len(curves[0]) < 20 else "")
+            training = name == "training"
+            line = style.band(axis, [*map(running_mean, curves)] if training else curves, name)
+            line.set(gid=f"{title}: {name}", marker="" if training else ".")
         axis.set(ylabel=ylabel, ylim=(0, 1.05 if ylabel == "accuracy" else None))
         style.name_lines(axis)
     figure.savefig(out, metadata={"Date": None} if Path(out).suffix == ".svg" else None)
@@ -60,7 +70,7 @@ def draw_readme(out=README):
     draw(
         out,
         ("A tiny Qwen3 learns sums", "accuracy", accuracies(lambda key: kept("main", key))),
-        ("and writes more", "tokens", {"training": kept("main", "completion_length")}),
+        ("Its answers get longer", "tokens", {"training": kept("main", "completion_length")}),
         ("SmolLM2 learns to add", "accuracy", accuracies(lambda key: kept("sums", key))),
     )
 

@@ -177,7 +177,7 @@ def test_a_step_enters_as_many_lines_as_the_readme_says(monkeypatch, tmp_path):
     sys.setprofile(None)
     lines = {(code.co_filename, line) for code in entered for *_, line in code.co_lines() if line}
     grading = {line for line in lines if line[0].endswith("grading.py")}
-    said = "It runs through about 650 lines of code, and about 200 more to compare answers."
+    said = "It runs about 650 lines of code, plus about 200 to compare answers."
     assert said in words((ROOT / "README.md").read_text())
     assert abs(len(lines - grading) - 650) <= 25
     assert 0 < len(grading) <= 225  # fewer where answers were normalised before
@@ -195,7 +195,17 @@ def test_the_counts_in_the_readme_are_those_of_the_folders():
     assert f"{methods} [methods]" in page
     assert f"[{len(cases)} cases]" in page
     assert (len(others), min(wrong), max(wrong)) == (13, 0, 8)
-    assert "each of thirteen projects fails 0 to 8 of those that it can run." in page
+    assert "each of thirteen other projects fails 0 to 8 of those that it can run." in page
+
+
+def test_the_readme_shows_what_the_kit_says(tmp_path):
+    page = (ROOT / "README.md").read_text()
+    shown = r"yours\.py, .*?```python\n(.*?)```.*?(check\.py yours\.py).*?```\n+```\n(.*?)```"
+    code, _, lines = re.search(shown, page, re.S).groups()
+    (tmp_path / "yours.py").write_text(code)
+    command = [sys.executable, LAB / "conformance" / "check.py", tmp_path / "yours.py"]
+    printed = subprocess.run(command, capture_output=True, text=True).stdout.splitlines()
+    assert {*lines.splitlines()} <= {*printed} and "MISTAKE" in lines
 
 
 def test_the_readme_quotes_the_claim_on_sharpening():
@@ -203,9 +213,7 @@ def test_the_readme_quotes_the_claim_on_sharpening():
     places = (("usual", "p^4"), ("rash", "p^4"), ("rash", "right"))
     numbers = [f"{x(*place).mean():.2f}" for place in places]
     page = words((ROOT / "README.md").read_text())
-    said = (
-        "is right in {} of the cases. For a base that is mostly wrong this gives {}, and RLVR {} ("
-    )
+    said = "is right in {} of the cases. On a base that is nearly always wrong this gives {}, and RLVR {} ("
     assert said.format(*numbers) in page
 
 
