@@ -112,11 +112,14 @@ def test_a_claim_from_end_to_end(bases, tmp_path, capsys):
 
 def test_several_seeds_of_one_training(bases, tmp_path, capsys):
     flags = ["--", "--steps", "2", *SMALL.split()]
-    claim.several(["--name", "a", "--seeds", "3", "4", "--runs", str(tmp_path / "runs"), *flags])
+    names = ["--name", "a", "--seeds", "3", "4", "--runs", str(tmp_path / "runs")]
+    claim.several([*names, "--curves", "accuracy", *flags])
     found = json.loads(capsys.readouterr().out)
     (row,) = found["rows"]
     assert row[:2] == ["a", "2"] and "(step 1)" in row[3] and len(row) == len(claim.COLUMNS)
     assert found["seeds"] == [3, 4] and "held-out accuracy 0." in found["sentences"]["line"]
+    assert [{*curve} for curve in found["curves"]["accuracy"]] == [{"0", "1", "2"}] * 2
+    assert claim.over_seeds("1.000 [1.000 - 1.000]", 5) == "1.000 in 5 of 5 seeds"
 
 
 def test_a_run_that_was_broken_off_goes_on(tmp_path, monkeypatch):
