@@ -106,11 +106,8 @@ def show(name, *drawn):
 
 def draw(result, finding, columns=None, arms=None):
     """A panel for each column, below the finding: the mean of an arm's seeds as a line, lowest to highest as a band."""
-    from notebooks.look.style import (
-        band,
-        name_lines,
-        panels,
-    )  # here, so that a claim is tried without it
+    # Imported here, because trying a claim needs no matplotlib.
+    from notebooks.look.style import band, name_lines, panels
 
     columns = columns or result["panels"]
     _, axes = panels(finding, names=[""] * len(columns), xlabel="step")

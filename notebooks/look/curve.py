@@ -33,7 +33,7 @@ def kept(result, key):
     return [{int(step): value for step, value in curve.items()} for curve in curves]
 
 
-WIDTH = 5  # steps: their mean is drawn, of what is sampled for training
+WIDTH = 5  # of a running mean, in steps: training samples are few, and their accuracy jumps
 LINES = {"training": "accuracy", "sampled": "eval_sampled_accuracy", "greedy": "eval_accuracy"}
 
 
@@ -50,7 +50,8 @@ def running_mean(curve):
 
 
 def draw(out, *panels):
-    """panels: (title, label of the y axis, {name of a line: the curves of its runs}). In an .svg "title: name" is the id of a line."""
+    """panels: (title, label of the y axis, {name of a line: the curves of its runs}). In an .svg, a line has the id
+    "title: name"."""
     from notebooks.look import style  # here, so that --help needs no matplotlib
 
     titles = [title for title, *_ in panels]

@@ -264,14 +264,19 @@ def drawn(svg, name):
     return [tuple(map(float, point)) for point in re.findall(r"[ML] (\S+) (\S+)", path)]
 
 
-@pytest.mark.parametrize(
-    "result, title", [("main", "A tiny Qwen3 learns sums"), ("sums", "SmolLM2 learns to add")]
-)
-def test_the_readmes_figure_is_drawn_from_the_results(result, title):
+PANELS = """main  A tiny Qwen3 learns sums  training sampled greedy
+main  Its answers get longer  training
+sums  SmolLM2 learns to add  training sampled greedy"""
+
+
+@pytest.mark.parametrize("panel", PANELS.splitlines())
+def test_the_readmes_figure_is_drawn_from_the_results(panel):
     """Each line has a point for each step that was measured, at the mean of the seeds: the places of points are a
     linear function of their steps and values, to a fiftieth of a point."""
     svg = curve.README.read_text()
-    for name, column in curve.LINES.items():
+    result, title, names = panel.split("  ")
+    for name in names.split():
+        column = "completion_length" if "longer" in title else curve.LINES[name]
         curves = keep.load(result)["curves"][column]
         steps = [*map(int, curves[0])]
         means = [statistics.mean(seed[str(step)] for seed in curves) for step in steps]
