@@ -498,7 +498,7 @@ HACK = Claim(
     },
     controls=[keeps("true answer"), falls("no rule on the result", 0.2, "right", "right@best")],
     columns="right@start, right@best, right",
-    panels="accuracy, completion_length",
+    panels="accuracy, r_model, completion_length",
     measure=measures.at_best,
     flags="--num-samples 8 --method notebooks/methods/kl.py --kl-coef 0.001 --eval-every 1000 --eval-problems 50",
     steps=80,
