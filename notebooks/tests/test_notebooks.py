@@ -154,14 +154,62 @@ def test_a_notebook_is_saved_as_it_ran(path):
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
-def test_every_question_has_its_answer_folded_below_it(path):
+def test_a_notebook_begins_with_a_question_and_ends_like_the_others(path):
     cells = nbformat.read(path, as_version=4).cells
+    assert re.match(r"# .+\n\n\*\*.+\?\*\*\n\n", cells[0].source)
+    assert re.fullmatch(r"from lesson import you_are_here\n\nyou_are_here\(.*\)", cells[1].source)
     text = "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
-    questions = re.split(r"^\d\. ", text.partition("## Try\n")[2], flags=re.M)[1:]
-    assert questions or number_of(path) in ("7", "9", "10")
-    for question in questions:
-        assert re.fullmatch(
-            r".+?\n\n   <details><summary>Answer</summary>\n\n.+?\n\n   </details>\n*",
-            question,
-            re.S,
-        )
+    assert re.findall(r"^## (.+)", text, re.M)[-4:] == ["Remember", "Try", "Next", "In the code"]
+    *_, remember, questions, following, code = re.split(r"^## .+\n", text, flags=re.M)
+    assert len(re.findall(r"^- ", remember, re.M)) == 3
+    assert len(re.findall(r"\]\(", following)) == 1 and "](" in code
+    answered = r".+?\n\n   <details><summary>Answer</summary>\n\n.+?\n\n   </details>\n*"
+    asked = re.split(r"^\d\. ", questions, flags=re.M)[1:]
+    assert len(asked) == 3 and all(re.fullmatch(answered, one, re.S) for one in asked)
+
+
+def sections_of(cells):
+    """For each section, what stands before the first one included: its text, and what its cells contain and print."""
+    sections = [["", ""]]
+    for cell in cells:
+        if cell.cell_type == "markdown":
+            first, *others = re.split(r"^(?=## )", cell.source, flags=re.M)
+            sections[-1][0] += first + "\n\n"
+            sections += [[text + "\n\n", ""] for text in others]
+        else:
+            printed = [out.get("text") or str(out.get("data")) for out in cell.outputs]
+            sections[-1][1] += "\n".join([cell.source, *printed, ""])
+    return sections
+
+
+def numbers_in(text):
+    """The numbers with a point, and those before a percent sign: each as (text, value, half of its last digit)."""
+    for number, percent in re.findall(r"(?<![\w.])(\d[\d,]*(?:\.\d+)?(?:e-?\d+)?)( ?\\?%)?", text):
+        unit = 0.01 if percent else 1.0
+        if percent or "." in number:
+            yield (
+                number,
+                unit * float(number.replace(",", "")),
+                unit * 0.5 / 10 ** len(number.partition(".")[2]),
+            )
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
+def test_a_number_in_the_text_is_printed_by_its_section(path):
+    """Or rounded from one that is, or part of a formula, of code, or of a paragraph with a link to where it is from.
+    Remember, and what stands before the first section, may quote any section; an answer is of a run of its own."""
+    code = re.compile(r"\$.+?\$|```.+?```|`.+?`", re.S)
+    sections = sections_of(nbformat.read(path, as_version=4).cells)
+    everything = "".join(printed for _, printed in sections)
+    for text, printed in sections:
+        title = text.partition("\n")[0]
+        if title in ("## Try", "## Next", "## In the code"):
+            continue
+        printed = everything if title == "## Remember" or not title.startswith("## ") else printed
+        known = "".join([printed, *code.findall(text), "95 %"])
+        seen = [value for _, value, _ in numbers_in(known)]
+        seen += map(float, re.findall(r"\b\d+\b", known))
+        for paragraph in re.split(r"\n\n+", code.sub("", text)):
+            for number, value, half in numbers_in(paragraph):
+                found = "](" in paragraph or any(abs(value - one) <= 1.001 * half for one in seen)
+                assert found, f"{number} in: {paragraph}"
