@@ -6,7 +6,8 @@ get the model once (93 MB; pip install gguf), then train it on sums:
 accuracy before and after, on sums and on another task (see below):
     python eval.py runs/real --num-samples 64 --k 1 8 64
     python eval.py runs/real --task notebooks/tasks/smollm2.py:words
-what did it lose in plain text and facts?
+what did it find, what carries over, and what did it lose? A row for each model
+(COLUMNS, below), as JSON:
     python -m notebooks.tasks.smollm2 smollm2 runs/real/final
 
 SmolLM2-135M-Instruct is prompted like a base model: three solved lines, then
@@ -14,18 +15,22 @@ one to finish; a newline ends a completion (Task.stops). In chat mode it boxes
 5 to 10 % of its answers, none of them right.
 """
 
+import json
 import math
 import random
 import sys
 from pathlib import Path
+from statistics import fmean
 
 import torch
 
 sys.path.append(str(Path(__file__).resolve().parents[2]))  # if it is started as a file
 
+from eval import pass_at_k
 from model import load
 from notebooks.command import parser_of, run_command
-from rlvr import sample, token_logprobs
+from notebooks.look.sharpen import cell, sample_base, sharpen
+from rlvr import GRPO, sample, token_logprobs
 from verifiers import Task, boxed_reward
 
 # ---- 1. Tasks --------------------------------------------------------------------------------------
@@ -110,8 +115,12 @@ def any_number(completion, problem):
     return parts["answered"], {**parts, "accuracy": right}
 
 
-# ---- 3. What was lost ------------------------------------------------------------------------------
+# ---- 3. What was found, and what was lost ----------------------------------------------------------
 
+# Accuracies on 36 held-out problems: pass@k and powers of p from 64 samples of each sum, the other tasks from 8.
+COLUMNS = "model, pass@1, pass@8, pass@64, p^4, p^50, words, larger, differences, three terms, perplexity, facts".split(
+    ", "
+)
 TEXT = """The river rises in the hills to the north of the town and flows through a wide valley before it reaches the
 sea. In spring, when the snow melts, it floods the meadows on both sides, and the farmers move their animals to higher
 ground. An old stone bridge, built more than three hundred years ago, is the only way across for many miles. People
@@ -141,15 +150,32 @@ def facts_known(model, tokenizer):
     return sum(word.lower() in text.lower() for text, word in zip(texts, FACTS.values()))
 
 
+def row_of(path):
+    """Return a row of COLUMNS for the model in a folder."""
+    model, tokenizer = load(path, template="plain")
+
+    def sampled(task, num_samples):
+        loaded = (GRPO(max_new_tokens=10), model, tokenizer, task, task.test[:36])
+        return sample_base(loaded, num_samples)
+
+    logps, right = sampled(sums(), 64)
+    counts = right.sum(1).int().tolist()
+    at = [f"{fmean(pass_at_k(64, count, k) for count in counts):.3f}" for k in (1, 8, 64)]
+    powers = [f"{sharpen(logps, right, alpha)[0].mean():.3f}" for alpha in (4, 50)]
+    others = [
+        cell(sampled(make(), 8)[1].mean(1), 8) for make in (words, larger, differences, three_terms)
+    ]
+    known = f"{facts_known(model, tokenizer)} of {len(FACTS)}"
+    name = path.removesuffix("/final").rpartition("/")[2]
+    return [name, *at, *powers, *others, f"{perplexity(model, tokenizer):.2f}", known]
+
+
 def main(argv=None):
     parser = parser_of(__doc__)
     parser.add_argument("models", nargs="+", help="folders of models, or hub ids")
     paths = parser.parse_args(argv).models
-    print(f"{'perplexity':>10} {'facts':>6}")
-    for path in paths:
-        model, tokenizer = load(path, template="plain")
-        known = f"{facts_known(model, tokenizer)} of {len(FACTS)}"
-        print(f"{perplexity(model, tokenizer):10.3f} {known}  {path}", flush=True)
+    rows = [row_of(path) for path in paths]
+    print(json.dumps({"columns": COLUMNS, "rows": rows}))
 
 
 if __name__ == "__main__":
