@@ -264,7 +264,7 @@ def agreements(seed):
 
 def at_best(run):
     """Return the accuracy over the first five steps, the last ten, and the best ten. r_model: the score of the reward
-    model."""
+    model. sample: the completion with the highest reward in the last step."""
     rows = [row for step, row in train.read_log(run.folder).items() if step > 0]
     right = np.array([row["accuracy"] for row in rows])
     start = max(range(max(1, len(rows) - 9)), key=lambda at: right[at : at + 10].mean())
@@ -274,4 +274,6 @@ def at_best(run):
     if "r_model" in rows[0]:
         paid = np.array([row["r_model"] for row in rows])
         found |= {"r_model@best": paid[best].mean(), "r_model": paid[-10:].mean()}
-    return found
+    samples = samples_of(sorted(run.folder.glob("samples/step_*.jsonl.gz"))[-1])
+    highest = max(samples, key=lambda sample: sample["reward"])
+    return found | {"sample": highest["problem"] + highest["completion"]}
