@@ -110,8 +110,8 @@ def means(result, arms, columns):
     table = [["", *columns.values()]]
     for arm, label in labelled(arms).items():
         found = [x(arm, column).mean() for column in columns]
-        digits = ["" if np.isnan(mean) else f"{mean:.{1 if mean >= 10 else 2}f}" for mean in found]
-        table.append([label, *digits])
+        texts = ["" if np.isnan(mean) else f"{mean:.{1 if mean >= 10 else 2}f}" for mean in found]
+        table.append([label, *texts])
     return table
 
 
