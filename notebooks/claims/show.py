@@ -1,4 +1,8 @@
-"""show.py - what a page shows of a claim: a table, checks and verdicts, a figure; from results/claims.json alone."""
+"""show.py - what is shown of a claim, from results/claims.json alone.
+
+report    prints all of it: each number with its range, each check with its power; `claims.py NAME --judge` calls it
+show      prints what a notebook needs: a small table, what the checks found, and draws the figure
+"""
 
 import json
 from pathlib import Path
@@ -8,9 +12,9 @@ import numpy as np
 from notebooks.command import say
 
 KEPT = Path(__file__).resolve().parents[1] / "results" / "claims.json"
-NAMES = {  # beside a panel; any other column's is its own
-    "right": "held-out accuracy, sampled",
-    "accuracy": "accuracy of a step's samples",
+NAMES = {  # the label of a panel's axis (default: the column)
+    "right": "held-out accuracy",
+    "accuracy": "accuracy in training",
     "completion_length": "tokens per completion",
     "works": "share worked out",
     "bilingual": "share in Chinese",
@@ -20,6 +24,8 @@ NAMES = {  # beside a panel; any other column's is its own
     "boxes": "boxes per completion",
     "mixed": "share of mixed groups",
 }
+ANSWERS = {True: "yes", False: "no", None: "cannot tell"}
+ANSWERS |= {"holds": "yes", "does not hold": "no", "cannot tell": "cannot tell"}
 
 # ---- 1. Text ---------------------------------------------------------------------------------------
 
@@ -45,7 +51,7 @@ def arms_of(result):
 
 
 def report(result):
-    """Print the table of arms, each check with its power, and the verdicts."""
+    """Print the table of arms, each check with its power, the verdicts, and where all this is from."""
     x = table_of(result["rows"])
     trained = f", {result['steps']} steps" if result["steps"] else ""
     say(result["claim"], hang="")
@@ -63,6 +69,12 @@ def report(result):
             line = f"the line is at {check['line']:.2f}"
             power = f"these seeds could have shown {check['smallest effect']:.2f}"
             say(f"{answer} {check['sentence']}: {check['mean']:+.3f}; {line}, {power}", "  ")
+    machine = result["machine"]
+    where = f"{machine['cores']} cores of {machine['cpu']}"
+    where += f", torch {machine['torch']}" if "torch" in machine else ""
+    minutes = result["seconds"] / 60
+    say(f"{result['commands'][0]}   ({minutes:.1f} min, {where}, commit {result['commit']})")
+    say(f"what would change our mind: {result['change our mind']}")
 
 
 def print_narrow(table):
@@ -87,33 +99,68 @@ def cell_of(values):
     return f"{mean} [{low}-{high}]"
 
 
-def show(name, *drawn):
-    """Print what a page says of a claim: arms, checks, verdicts, command -> its figure, if it has curves. drawn: the
-    figure's finding, and what else draw takes."""
+def labelled(names):
+    return names if isinstance(names, dict) else dict(zip(names, names))
+
+
+def means(result, arms, columns):
+    """Return rows of texts, the headings first. arms, columns: names, or {name: label}."""
+    x = table_of(result["rows"])
+    columns = labelled(columns)
+    table = [["", *columns.values()]]
+    for arm, label in labelled(arms).items():
+        found = [x(arm, column).mean() for column in columns]
+        texts = ["" if np.isnan(mean) else f"{mean:.{1 if mean >= 10 else 2}f}" for mean in found]
+        table.append([label, *texts])
+    return table
+
+
+def answers(result, said=None):
+    """Return {"yes": names, ..}: the parts of a claim by their result, or the checks of a claim that has no parts. said:
+    other names for them, in their order."""
+    found = {part: holds for part, holds in result["verdicts"].items() if part != "controls"}
+    if [*found] == ["claim"]:
+        found = {check["sentence"]: check["holds"] for check in result["checks"]["claim"]}
+    by = {}
+    for name, holds in zip(said or found, found.values(), strict=True):
+        by.setdefault(ANSWERS[holds], []).append(name)
+    if "controls" in result["verdicts"]:
+        by["controls as expected"] = [ANSWERS[result["verdicts"]["controls"]]]
+    return by
+
+
+def show(name, finding="", columns=None, arms=None, table=None, said=None):
+    """Print the means of some columns and what the checks found. Returns the figure, if the claim has curves.
+
+    finding   the title of the figure
+    columns   the columns of its panels (default: those of the claim)
+    arms      the arms that are shown, or {arm: its label} (default: all)
+    table     the columns of the table, or {column: its heading} (default: those of the claim)
+    said      plain words for the parts or checks of the claim, in their order"""
     result = read(name)
-    report(result)
-    machine = result["machine"]
-    where = f"{machine['cores']} cores of {machine['cpu']}"
-    where += f", torch {machine['torch']}" if "torch" in machine else ""
-    minutes = result["seconds"] / 60
-    say(f"{result['commands'][0]}   ({minutes:.1f} min, {where}, commit {result['commit']})")
-    say(f"what would change our mind: {result['change our mind']}")
-    return draw(result, *drawn) if "curves" in result["rows"][0] else None
+    print_narrow(means(result, arms or arms_of(result), table or result["columns"]))
+    for answer, named in answers(result, said).items():
+        say(f"{answer}: {'; '.join(named)}")
+    print(f"all checks: python -m notebooks.claims.claims {name} --judge")
+    return draw(result, finding, columns, arms) if "curves" in result["rows"][0] else None
 
 
 # ---- 2. Figure -------------------------------------------------------------------------------------
 
 
 def draw(result, finding, columns=None, arms=None):
-    """A panel for each column, below the finding: the mean of an arm's seeds as a line, lowest to highest as a band."""
+    """A panel for each column, below the finding: the mean of an arm's seeds as a line, lowest to highest as a band. An
+    arm without a curve of the column is left out."""
     # Imported here, because trying a claim needs no matplotlib.
     from notebooks.look.style import band, name_lines, panels
 
     columns = columns or result["panels"]
     _, axes = panels(finding, names=[""] * len(columns), xlabel="step")
     for axis, column in zip(axes, columns):
-        for arm in arms or arms_of(result):
-            own = [row["curves"][column] for row in result["rows"] if row["arm"] == arm]
-            band(axis, [{int(step): value for step, value in curve.items()} for curve in own], arm)
+        for i, (arm, label) in enumerate(labelled(arms or arms_of(result)).items()):
+            own = [row["curves"].get(column) for row in result["rows"] if row["arm"] == arm]
+            if all(own):
+                curves = [{int(step): value for step, value in curve.items()} for curve in own]
+                band(axis, curves, label, f"C{i}")
         axis.set(ylabel=NAMES.get(column, column), ylim=(0, None))
     return name_lines(*axes)

@@ -93,15 +93,16 @@ def test_a_claim_from_end_to_end(bases, tmp_path, capsys):
     counted."""
     arms = {"one": Arm(rates=(4e-4, 8e-4)), "other": Arm("--reward boxed", rates=(8e-4,))}
     made_up = Claim("made-up", "Two steps change nothing.", "", arms, "right", flags=SMALL, steps=2)
-    made_up.claim = [claim.stays("one", by=0.9)]
+    made_up.every, made_up.claim = 1, [claim.stays("one", by=0.9)]
     made_up.controls = [claim.more("other", "one", by=2.0)]
-    made_up.every = 1
     places = ["--runs", str(tmp_path / "runs"), "--results", str(tmp_path)]
     claim.main([made_up], ["made-up", *places])
     assert "controls: does not hold" in capsys.readouterr().out
     kept = show.read("made-up", tmp_path / "claims.json")
     assert len(kept["rows"]) == 6 and kept["seeds"] == [0, 1, 2] and len(kept["tries"]) == 2
     assert kept["rows"][0]["curves"]["right"].keys() == {"0", "1", "2"}
+    kept["rows"][-1]["curves"] = {}  # so "other" is left out of the figure
+    assert [line.get_label() for line in show.draw(kept, "").axes[0].lines] == ["one"]
     assert len([*tmp_path.glob("runs/seed*/final")]) == 2 + 3 + 3
     claim.main([made_up], ["made-up", *places])
     assert "training" not in capsys.readouterr().err
@@ -111,9 +112,8 @@ def test_a_claim_from_end_to_end(bases, tmp_path, capsys):
 
 
 def test_several_seeds_of_one_training(bases, tmp_path, capsys):
-    flags = ["--", "--steps", "2", *SMALL.split()]
     names = ["--name", "a", "--seeds", "3", "4", "--runs", str(tmp_path / "runs")]
-    claim.several([*names, "--curves", "accuracy", *flags])
+    claim.several([*names, "--curves", "accuracy", "--", "--steps", "2", *SMALL.split()])
     found = json.loads(capsys.readouterr().out)
     (row,) = found["rows"]
     assert row[:2] == ["a", "2"] and "(step 1)" in row[3] and len(row) == len(claim.COLUMNS)
