@@ -30,8 +30,8 @@ ROWS = {  # what: "where | what goes wrong without it"
     "methods as files, settings as flags": "rlvr 5, train 6, appendix/plumbing 3, appendix/plumbing 4 | each published method would be a copy of the page",
     "rewards and tasks as files": "verifiers 3, verifiers 4, verifiers 5, appendix/plumbing 2 | one reward; and a problem that stands twice in the file may be trained on and held out",
     "grading by value": r"appendix/grading, verifiers 2 | equal strings agree with 641 of the kit's 1,109 labels, equal values with 1,091: 0.5 is not `\frac12`",
-    "programs": "appendix/sandbox, extract_code, code_reward | a program cannot be judged; with `exec` it could remove your files",
-    "evaluation": "eval, evaluate_both | all of 200 right means .981 to 1.000, and the page does not say so; no pass@k, no votes",
+    "programs": "appendix/sandbox, extract_code, code_reward | a program cannot be tested; with `exec` it could remove your files",
+    "evaluation": "eval, evaluate_both | all of 200 right means 0.981 to 1.000, and the page does not say so; no pass@k, no votes",
     "the chapter's own step": "rlvr 1 | a reader of 9.5 looks for its listing",
     "imports and constants": "verifiers 0, model 0, rlvr 0, train 0, appendix/chat 0, appendix/plumbing 0 | ",
 }

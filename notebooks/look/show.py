@@ -154,7 +154,7 @@ def first_warning(run):
 
 
 def tax(run):
-    """Return the verifier tax (chapter 000): the share of the time of all training steps that the run waited for
+    """Return the verifier tax (chapter 14): the share of the time of all training steps that the run waited for
     its verifiers. Also returns the shares of sampling and of the update (--tax)."""
     rows = [row for row in log_of(run) if "verify_seconds" in row]
     if not rows:

@@ -306,7 +306,7 @@ def test_numbers_of_the_ledger_are_those_of_the_results(tmp_path):
     said = f"strings agree with {same[1]} of the kit's {same[2]} labels, equal values with {value}"
     assert said in table
     low, high = wilson_interval(1.0, 200)
-    assert f"means {low:.3f} to {high:.3f}".replace(" 0.", " .") in table
+    assert f"means {low:.3f} to {high:.3f}" in table
 
 
 def test_what_the_page_cannot_do_is_as_the_ledger_says(tmp_path):
