@@ -8,26 +8,27 @@ chapter 14
     four rollouts, R 1.10 0.10 0.00 1.10, A .998 ..       test_the_chapters_group_from_rollouts_to_advantages
     squares, variance 0.2769, std 0.526                   test_the_variance_of_the_chapters_group
     all wrong, all right                                  test_equal_rewards_give_exactly_zero
-    the lab: 1.10 to 0.10, +1 and -1, 0 and 0             test_two_rollouts_side_by_side
+    the lab: 1.10 to 0.10                                 test_the_listing_has_no_reward_of_0_2
+    the lab: +1 and -1, 0 and 0                           test_solved_mixed_and_hopeless_groups
     5/5, 3/5, 0/5 tests                                   test_the_reward_is_the_share_of_tests_passed
     80 us against 8 s, 10^5; two models less, 3 TB        4 x 20 us, 4 x 100 tokens / 50; 2 x 671e9 x 2 bytes = 2.7 TB
     seven orders of magnitude             INCONSISTENT    from 10 us to 10 s it is six
     50 prompts a second on one GPU        INCONSISTENT    with its 4 x 2 s for one prompt, 0.125 a second
     30 % time out, "the median rollout"   INCONSISTENT    a median takes 50 %
     returns 0, 0.1, 0.2, 1.1              INCONSISTENT    test_the_listing_has_no_reward_of_0_2
-    std in Python and in PyTorch          INCONSISTENT    test_the_two_listings_divide_by_different_stds
+    std in Python and in PyTorch          INCONSISTENT    test_the_variance_of_the_chapters_group
     7 of 8 right: "tiny std"              INCONSISTENT    test_solved_mixed_and_hopeless_groups
 
 chapter 15
-    ramp to the cap of 256, -0.3 for rambling             test_length_saturates_or_is_linear
+    ramp to the cap of 256, -0.3 for rambling             test_the_reward_for_reasoning_term_by_term
     a tenth of another script                             test_language_consistency
     lengths 18 142 612 0 84 22                            test_the_lengths_are_the_chapters
     Design A, exercise 1                  INCONSISTENT    test_design_a (std 0.345, is 0.367)
     Design B, exercise 2, -0.16           INCONSISTENT    test_design_b (std 0.339, is 0.358)
-    "actively discourages" rambling       INCONSISTENT    test_design_b_does_not_discourage_rambling
+    "actively discourages" rambling       INCONSISTENT    test_design_b (+0.37: more likely)
     exercise 3, format only               INCONSISTENT    test_exercise_3_format_only (the wrong one ties)
     exercise 4, length bonus                              test_exercise_4_a_length_bonus_needs_a_penalty
-    no tags: 1.00 or 0                    INCONSISTENT    test_without_tags_the_chapters_code_and_its_table_differ
+    no tags: 1.00 or 0                    INCONSISTENT    test_the_reward_for_reasoning_pays_nothing_for_broken_tags
     G = 6, five texts, 183 words          INCONSISTENT    test_the_texts_of_the_chapters_code
     R in (-w_lang, w_acc + w_fmt + w_len] INCONSISTENT    test_the_range_of_the_reasoning_reward
     14 of 16, 1 of 16 right               INCONSISTENT    test_solved_mixed_and_hopeless_groups
@@ -36,11 +37,11 @@ chapter 15
     fourteen hacks: test_rewards.py, test_hack_print_the_unit_tests_then_pass, test_hack_open_the_ground_truth_file
 
 "9.5 RLVR"
-    [^}]* in \\boxed{\\frac{1}{2}}         DOES NOT HOLD   test_the_listing_of_9_5_and_nested_braces
-    re.search finds the first box         DOES NOT HOLD   test_the_listing_of_9_5_pays_for_the_first_box
-    "22/7" against 3.1428.. by float      DOES NOT HOLD   test_the_listing_of_9_5_cannot_read_a_fraction
-    nan < 1e-6 and equal strings          DOES NOT HOLD   test_in_the_listing_of_9_5_nan_equals_nan
-    sampled at 0.8, log-probs at 1        DOES NOT HOLD   test_the_listing_of_9_5_differentiates_another_policy_than_it_samples
+    [^}]* in \\boxed{\\frac{1}{2}}         DOES NOT HOLD   test_a_project_gives_what_is_kept_of_it
+    re.search finds the first box         DOES NOT HOLD   test_a_project_gives_what_is_kept_of_it
+    "22/7" against 3.1428.. by float      DOES NOT HOLD   test_the_listing_of_9_5_reads_nan_and_no_fraction
+    nan < 1e-6 and equal strings          DOES NOT HOLD   test_the_listing_of_9_5_reads_nan_and_no_fraction
+    sampled at 0.8, log-probs at 1        DOES NOT HOLD   test_the_chapter_samples_at_another_temperature_than_it_trains
     the loss, to its formula                              test_compute_grpo_loss_is_the_chapters_arithmetic
 """
 
@@ -51,9 +52,9 @@ import torch
 
 from conftest import ROOT
 from notebooks.rewards.reasoning import ReasoningReward
-from rlvr import choose, group_advantages
-from test_rewards import judge, tagged
-from verifiers import extract_boxed_answer, grade_answer, tagged_reward
+from rlvr import group_advantages
+from test_rewards import tagged
+from verifiers import tagged_reward
 
 GROUP = [1.10, 0.10, 0.00, 1.10]
 TRUTH = {"problem": "", "answer": "2"}
@@ -71,21 +72,15 @@ def test_every_test_named_above_exists():
 
 def test_the_variance_of_the_chapters_group():
     """(0.525^2 + 0.475^2 + 0.575^2 + 0.525^2) / 4 = (0.2756 + 0.2256 + 0.3306 + 0.2756) / 4 =
-    0.2769 = 0.526^2."""
+    0.2769 = 0.526^2. So in the plain Python, which uses pstdev. The PyTorch step uses rewards.std(), divided by G - 1:
+    with that the walkthrough's +0.998 -0.903 -1.093 would be +0.864 -0.782 -0.946. Ours is the formula's, G."""
     differences = group_advantages(GROUP, scale="none")
     advantages = group_advantages(GROUP)
     assert [round(d, 3) for d in differences] == [0.525, -0.475, -0.575, 0.525]
     assert [round(d * d, 4) for d in differences] == [0.2756, 0.2256, 0.3306, 0.2756]
     assert [round(d / A, 3) for d, A in zip(differences, advantages)] == [0.526] * 4
-
-
-def test_two_rollouts_side_by_side():
-    right, wrong = (tagged_reward(tagged("x*x=4", f"\\boxed{{{n}}}"), TRUTH)[0] for n in (2, 3))
-    assert (right, wrong) == pytest.approx((1.1, 0.1)) and group_advantages([right, right]) == [
-        0.0,
-        0.0,
-    ]
-    assert group_advantages([right, wrong]) == pytest.approx([1, -1], abs=1e-5)
+    others = torch.tensor(differences) / torch.tensor(GROUP).std()
+    assert [round(A, 3) for A in others.tolist()] == [0.864, -0.782, -0.946, 0.864]
 
 
 def test_the_listing_has_no_reward_of_0_2():
@@ -94,16 +89,6 @@ def test_the_listing_has_no_reward_of_0_2():
     1.1."""
     texts = ["2", tagged("x", "2"), tagged("x", "\\boxed{3}"), tagged("x", "\\boxed{2}")]
     assert [tagged_reward(text, TRUTH)[0] for text in texts] == pytest.approx([0, 0.1, 0.1, 1.1])
-
-
-def test_the_two_listings_divide_by_different_stds():
-    """The plain Python uses pstdev (divided by G), the PyTorch step rewards.std() (by G - 1): with
-    that the walkthrough's +0.998 -0.903 -1.093 would be +0.864 -0.782 -0.946. Ours is the
-    formula's, G."""
-    rewards = torch.tensor(GROUP)
-    other = (rewards - rewards.mean()) / (rewards.std() + 1e-6)
-    assert [round(a, 3) for a in other.tolist()] == [0.864, -0.782, -0.946, 0.864]
-    assert [round(a, 3) for a in group_advantages(GROUP)] == [0.998, -0.903, -1.093, 0.998]
 
 
 @pytest.mark.parametrize(
@@ -132,18 +117,6 @@ def test_solved_mixed_and_hopeless_groups(right, G, std, up, down):
 # ---- Chapter 15 ------------------------------------------------------------------------------------------------------
 
 
-def test_design_b_does_not_discourage_rambling():
-    """ "The gradient now actively discourages them", of rollouts 3 and 6. 0.94 is above the mean of
-    0.807, so rollout 3 has a positive advantage, in the chapter's own table too (+0.39): it is made
-    more likely, only less than the ideal."""
-    rewards, advantages = judge(ReasoningReward(needs_tags=False))
-    assert (
-        round(advantages[2], 2) == 0.37
-        and round(advantages[5], 2) == -0.58
-        and advantages[2] < advantages[0]
-    )
-
-
 def test_the_range_of_the_reasoning_reward():
     """The chapter: above -w_lang. But off goes the rambling too: wrong, bilingual and 800 words is
     0.1 - 0.3 - 0.5 = -0.7. And as broken tags earn 0, the form is worth less than nothing to a
@@ -154,51 +127,3 @@ def test_the_range_of_the_reasoning_reward():
     assert ReasoningReward()(mixed + "\\boxed{3}", "2")["R"] == 0.0
     best = ReasoningReward(w_len=0.2)(tagged(" ".join(f"step{i}" for i in range(300))), "2")["R"]
     assert best == pytest.approx(1.0 + 0.1 + 0.2)
-
-
-# ---- 9.5 RLVR: what its listings read, and what they do not ------------------------------------------------------------
-
-
-def chapters_extract(text):
-    """The listing's extraction: the first box, up to the first brace."""
-    match = re.search(r"\\boxed\{([^}]*)\}", text)
-    return match.group(1).strip() if match else None
-
-
-def chapters_grade(predicted, truth):
-    """The listing's comparison: equal strings, or floats within 1e-6."""
-    try:
-        return predicted == truth or abs(float(predicted) - float(truth)) < 1e-6
-    except ValueError:
-        return False
-
-
-def test_the_listing_of_9_5_and_nested_braces():
-    text = r"so \boxed{\frac{1}{2}}"
-    assert chapters_extract(text) == r"\frac{1" and extract_boxed_answer(text) == r"\frac{1}{2}"
-
-
-def test_the_listing_of_9_5_pays_for_the_first_box():
-    text = r"\boxed{4}? No: \boxed{5}"
-    assert chapters_extract(text) == "4" and extract_boxed_answer(text) == "5"
-
-
-def test_the_listing_of_9_5_cannot_read_a_fraction():
-    """float("22/7") raises, so its own example is graded wrong; and 3.1428 is not 22/7 at any number of digits."""
-    with pytest.raises(ValueError):
-        float("22/7")
-    assert not chapters_grade("22/7", "44/14") and grade_answer("22/7", "44/14")
-    assert not grade_answer("3.1428", "22/7")
-
-
-def test_in_the_listing_of_9_5_nan_equals_nan():
-    assert chapters_grade("nan", "nan") and not grade_answer("nan", "nan")
-
-
-def test_the_listing_of_9_5_differentiates_another_policy_than_it_samples():
-    """At T = 0.8 logits (1, 0) are sampled with odds e^1.25; log_softmax of the raw logits says e^1."""
-    logits = torch.tensor([[1.0, 0.0]])
-    (first, logp), (second, other) = (choose(logits, torch.tensor([u]), 0.8) for u in (0.0, 0.999))
-    assert (first.item(), second.item()) == (0, 1) and (logp - other).item() == pytest.approx(1.25)
-    trained = logits.log_softmax(-1)
-    assert (trained[0, 0] - trained[0, 1]).item() == pytest.approx(1.0)

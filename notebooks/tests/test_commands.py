@@ -145,15 +145,8 @@ def test_a_mistake_ends_with_one_line_and_writes_nothing(wrong, tmp_path):
 
 
 def test_what_is_not_installed_is_named(tmp_path):
-    append_rows(
-        tmp_path / "metrics.jsonl",
-        [
-            dict.fromkeys(
-                ["step", "accuracy", "completion_length", "eval_accuracy", "eval_sampled_accuracy"],
-                0,
-            )
-        ],
-    )
+    columns = "step accuracy completion_length eval_accuracy eval_sampled_accuracy".split()
+    append_rows(tmp_path / "metrics.jsonl", [dict.fromkeys(columns, 0)])
     (tmp_path / "config.json").write_text("{}")
     commands = [["module", "notebooks.look.curve", ".", "-o", "new.svg"]]
     ((_, status, said),) = run(commands, tmp_path, REQUIRED)

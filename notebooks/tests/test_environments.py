@@ -19,14 +19,10 @@ from rlvr import GRPO, roll_out
 from verifiers import Task, boxed_reward
 
 
-def policy_of(symbols):
-    """A tokenizer of these symbols, and random weights. Token 0 ends a turn."""
-    tokenizer = symbol_tokenizer(symbols)
-    config = tiny_config(tokenizer.num_tokens, eos_token_id=0)
-    return init_weights(Qwen3(config), torch.Generator().manual_seed(0)), tokenizer
-
-
-KEYBOARD = policy_of(string.printable)
+# Random weights, and all characters of a keyboard. Token 0 ends a turn.
+TOKENIZER = symbol_tokenizer(string.printable)
+CONFIG = tiny_config(TOKENIZER.num_tokens, eos_token_id=0)
+MODEL = init_weights(Qwen3(CONFIG), torch.Generator().manual_seed(0))
 
 
 class Scripted(GRPO):
@@ -49,7 +45,7 @@ class Scripted(GRPO):
 
 def play(task, problem, *scripts):
     """Completions of one problem -> Batch. No token has a whole tag in it, as in most real vocabularies."""
-    return roll_out(Scripted(scripts), *KEYBOARD, task, [problem], len(scripts))
+    return roll_out(Scripted(scripts), MODEL, TOKENIZER, task, [problem], len(scripts))
 
 
 # ---- The calculator ------------------------------------------------------------------------------

@@ -44,10 +44,8 @@ def test_the_problems_that_are_solved_sometimes_stay(mine, capsys):
     assert rows[1:] == [{**problem, "held_out": True} for problem in mine.test]
     said = capsys.readouterr().out
     assert "never 2, below 1, within 1, above 1, always 1" in said
-    left = (
-        f"1 to train on, {len(mine.test)} held out; {len(mine.train) - 6} not evaluated: left out"
-    )
-    assert left in " ".join(said.split())
+    kept = f"1 to train on, {len(mine.test)} held out"
+    assert f"{kept}; {len(mine.train) - 6} not evaluated: left out" in " ".join(said.split())
     assert said.endswith("\npython train.py --model base --task mid.jsonl\n")
     with pytest.raises(DataError, match="mid.jsonl exists already"):
         filtered()

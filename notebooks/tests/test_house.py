@@ -3,6 +3,7 @@
 import ast
 import json
 import re
+import runpy
 import subprocess
 import sys
 import threading
@@ -142,6 +143,21 @@ def test_files_that_a_notebook_names_exist(number):
         assert (LAB / target).exists(), target
 
 
+def test_the_map_of_a_notebook_lights_its_box(monkeypatch):
+    """The file is run as a notebook imports it, in its own folder: from there it goes to the project's."""
+    monkeypatch.chdir(LAB)
+    monkeypatch.syspath_prepend(LAB)
+    lesson = runpy.run_path(str(LAB / "lesson.py"))
+    assert Path.cwd() == ROOT and sys.path[0] == str(ROOT)
+    drawn = lesson["you_are_here"]("loss")._repr_svg_()
+    boxes = re.findall(r'<rect [^>]*fill="(\S+)"[^>]*><text [^>]*>(\w+)</text>', drawn)
+    fills = {name: fill for fill, name in boxes}
+    assert fills.keys() == {*lesson["STEP"], "log"} and len({*fills.values()}) == 2
+    assert [name for name in fills if fills[name] == fills["loss"]] == ["loss"]
+    with pytest.raises(ValueError, match=f"no box lost: use {', '.join(lesson['STEP'])} or log"):
+        lesson["you_are_here"]("loss", "lost")
+
+
 def test_the_glossary_explains_every_column_of_the_log(tmp_path):
     flags = "--task arithmetic --device cpu --steps 1 --prompts-per-step 2 --num-samples 2"
     flags += " --eval-problems 2 --max-new-tokens 8 --name r"
@@ -267,24 +283,18 @@ It was [?](results/tables.json#trial.all) of them.
 """
 
 
-@pytest.fixture
-def page(tmp_path, monkeypatch):
+def test_what_a_command_prints_becomes_a_table_and_a_sentence(tmp_path, monkeypatch):
+    page = tmp_path / "page.md"
+    page.write_text(PAGE)
     (tmp_path / "tables.json").write_text("{}")
-    (tmp_path / "page.md").write_text(PAGE)
     monkeypatch.setattr(keep, "RESULTS", tmp_path)
-    monkeypatch.setattr(keep, "PAGES", [tmp_path / "page.md"])
-    return tmp_path / "page.md"
-
-
-def test_what_a_command_prints_becomes_a_table_and_a_sentence(page):
+    monkeypatch.setattr(keep, "PAGES", [page])
     table = {"columns": ["what", "n"], "rows": [["a", "1"]], "sentences": {"all": "1 of 1"}}
     keep.main(["trial", "--", f"echo begun; echo '{json.dumps({**table, 'seeds': [0]})}'"])
     text = page.read_text()
     assert "# A page\n\n| what | n |\n| --- | --- |\n| a | 1 |\n\n[On 20" in text
-    assert (
-        "It was [1 of 1](results/tables.json#trial.all) of them." in text
-        and ", seeds 0, on" in text
-    )
+    assert "It was [1 of 1](results/tables.json#trial.all) of them." in text
+    assert ", seeds 0, on" in text
     kept = keep.load("trial")
     assert kept["machine"]["cores"] >= 1 and kept["commands"][0].startswith("echo begun")
     page.write_text(text.replace("| a | 1 |", "| a | 2 |").replace("1 of 1", "2 of 2"))

@@ -19,17 +19,8 @@ import train
 from appendix.plumbing import DataError, get_method
 from model import ModelError
 from notebooks.models.make_tiny import init_weights
-from rlvr import (
-    Batch,
-    LossInputs,
-    MicroBatch,
-    Rollouts,
-    group_advantages,
-    padded_rows,
-    row_uniforms,
-    sample,
-    token_logprobs,
-)
+from rlvr import Batch, LossInputs, MicroBatch, Rollouts
+from rlvr import group_advantages, padded_rows, row_uniforms, sample, token_logprobs
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = ROOT / "notebooks" / "tiny"
@@ -345,15 +336,13 @@ def test_dapo_keeps_the_first_mixed_groups_and_their_divisor():
     torch.testing.assert_close(dapo(norm="sequence").advantages(batch), expected * 4 / 2)
 
 
-def gradient(
-    model, rollouts, advantages, some, tokens=10**9, layout=padded_rows, keep=None, **more
-):
+def gradient(model, rollouts, credit, some, tokens=10**9, layout=padded_rows, keep=None, **more):
     """The gradient of the method's loss as one vector, and the sums of update_gradients."""
     model.zero_grad()
-    advantages = advantages.reshape(len(rollouts.ids), -1) * rollouts.mask
-    keep = (advantages != 0).any(1) if keep is None else keep
+    credit = credit.reshape(len(rollouts.ids), -1) * rollouts.mask
+    keep = (credit != 0).any(1) if keep is None else keep
     micros = layout(rollouts, keep, tokens)
-    sums, _ = rlvr.update_gradients(model, rollouts, advantages, some, micros, **more)
+    sums, _ = rlvr.update_gradients(model, rollouts, credit, some, micros, **more)
     return torch.cat([param.grad.flatten() for param in model.parameters()]), sums
 
 
@@ -470,13 +459,6 @@ def test_completions_that_the_policy_has_left_are_masked_by_hand():
 # ---- KL ------------------------------------------------------------------------------------------
 
 
-def test_the_kl_by_hand():
-    """pi twice as likely as pi_ref: d = log 2, 1/2 - 1 + log 2 = 0.193; equal: 0."""
-    logp = torch.tensor([[math.log(0.8), 0.3]])
-    ref = torch.tensor([[math.log(0.4), 0.3]])
-    assert kl_penalty(logp, ref, torch.ones(1, 2)).item() == pytest.approx(math.log(2) - 0.5)
-
-
 def test_the_kl_of_nearly_equal_models_is_never_negative():
     """exp(-d) - 1 + d is d^2 / 2 for small d. In fp32 exp(-d) - 1 keeps three digits of d = 1e-4, and a
     part of the sums comes out below 0."""
@@ -489,16 +471,12 @@ def test_the_kl_of_nearly_equal_models_is_never_negative():
     assert (torch.exp(-d) - 1 + d).min() < 0, "the plain formula would be negative here"
 
 
-def drifted(model, scale=0.1):
-    """A copy of the model that is some way off."""
-    other = copy.deepcopy(model)
-    for param in other.parameters():
-        param.data += scale * torch.randn_like(param)
-    return other
-
-
-def flat(grads):
-    return torch.cat([grad.flatten() for grad in grads])
+def move(model):
+    """Return the model, moved some way off."""
+    with torch.no_grad():
+        for param in model.parameters():
+            param.add_(0.1 * torch.randn_like(param))
+    return model
 
 
 @pytest.mark.parametrize("half", [False, True])
@@ -506,7 +484,7 @@ def test_the_kl_reaches_rows_without_an_advantage(model, prompts, half):
     """All rewards are equal: nothing to learn, but the KL still pulls back to the start. Autocast keeps 16-bit copies
     of the weights; they must not be those of the start."""
     rollouts = sample(model, prompts, 4, 20)
-    start = drifted(model)
+    start = move(copy.deepcopy(model))
     some = method("KL", kl_coef=0.5)
     some.setup(start, None)
     assert some.rows(rollouts, torch.zeros_like(rollouts.logp)).all()
@@ -515,11 +493,10 @@ def test_the_kl_reaches_rows_without_an_advantage(model, prompts, half):
         given = (rollouts, torch.zeros(3, 4), some)
         pulled, sums = gradient(model, *given, keep=torch.ones(12, dtype=torch.bool))
     with torch.autocast("cpu", torch.bfloat16, enabled=half):
-        logp = token_logprobs(model, rollouts.ids, mask=rollouts.mask)
-    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=half):
-        ref = token_logprobs(start, rollouts.ids, mask=rollouts.mask)
+        logp, ref = (token_logprobs(m, rollouts.ids, mask=rollouts.mask) for m in (model, start))
     kl = kl_penalty(logp, ref, rlvr.loss_weights(rollouts.mask))
-    expected = flat(torch.autograd.grad(kl / 2, model.parameters()))
+    grads = torch.autograd.grad(kl / 2, model.parameters())
+    expected = torch.cat([grad.flatten() for grad in grads])
     close = 0.05 if half else 1e-3
     assert (sums["kl"] / sums["tokens"]).item() == pytest.approx(kl.item(), rel=close)
     assert sums["loss"].item() == pytest.approx(kl.item() / 2, rel=close)
@@ -547,8 +524,8 @@ def test_another_method_with_a_kl_has_the_gradients_of_both(model, prompts, name
     assert vars(both.settings).items() >= vars(method(name).settings).items()
     alone = method("KL", kl_coef=0.5, norm=both.settings.norm)
     for some in (both, alone):
-        some.setup(drifted(model, 0), None)
-    model = drifted(model)
+        some.setup(copy.deepcopy(model), None)
+    move(model)
     rollouts = sample(model, prompts, 4, 20)
     credit = torch.randn(3, 4)
     every = torch.ones(12, dtype=torch.bool)
@@ -624,13 +601,10 @@ def test_the_micro_batches_change_no_loss(model, prompts, name):
 # ---- The chapter's page --------------------------------------------------------------------------
 
 
-def even(text, truth):
-    return float(len(text) % 2 == 0)
-
-
 def test_the_gradient_of_chapter_is_that_of_the_chapters_page(model, tokenizer):
     """compute_grpo_loss on one prompt, and the method on the completions that it sampled."""
-    given = {"num_rollouts": 6, "max_new_tokens": 9, "reward_fn": even}
+    given = {"num_rollouts": 6, "max_new_tokens": 9}
+    given["reward_fn"] = lambda text, truth: float(len(text) % 2 == 0)
     page = rlvr.compute_grpo_loss(model, tokenizer, "3+4=", "7", **given)
     model.zero_grad()
     page["loss_tensor"].backward()
@@ -661,12 +635,6 @@ def test_the_chapter_samples_at_another_temperature_than_it_trains(model, prompt
 
 
 # ---- An older policy -----------------------------------------------------------------------------
-
-
-def move(model):
-    with torch.no_grad():
-        for param in model.parameters():
-            param.add_(0.1 * torch.randn_like(param))
 
 
 @pytest.mark.parametrize("staleness", [0, 1, 2])
@@ -832,9 +800,8 @@ def test_a_problem_keeps_the_accuracies_of_its_last_three_visits():
         assert sorted(chosen) == [0, 1]
     assert memory["visits"] == {"0": [1.0, 0.0, 0.5], "1": [1.0, 0.0, 0.5]}
     some.pick(range(2), 5, memory)
-    with pytest.raises(
-        DataError, match="nothing called Visits.advantages"
-    ):  # one of the user's own stands before it
+    # One of the user's own stands before it.
+    with pytest.raises(DataError, match="nothing called Visits.advantages"):
         some.pick(range(2), 6, memory)
 
 

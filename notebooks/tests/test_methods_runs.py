@@ -153,9 +153,7 @@ def watched(needed):
     return some
 
 
-def test_the_canary_warns_when_the_reward_holds_and_the_strict_share_falls(
-    watched, monkeypatch, capsys
-):
+def test_the_canary_warns_when_the_strict_share_falls_alone(watched, monkeypatch, capsys):
     """50 canaries, of which 90 % are right, then 80 %, within the noise, then 20 % while the reward
     rises."""
     shares = iter([0.9, 0.8, 0.2])

@@ -86,12 +86,14 @@ def completions(ours, tokenizer, num=G):
     return rollouts, (ids, real, start)
 
 
-def test_its_logits_are_those_of_model_py(both):
+def test_its_logits_are_those_of_model_py_and_its_log_probs_those_of_the_sampler(both):
     theirs, ours, tokenizer = both
-    rollouts, (ids, real, _) = completions(ours, tokenizer)
+    rollouts, (ids, real, start) = completions(ours, tokenizer)
     with torch.no_grad():
         expected = ours(rollouts.ids)
         found = theirs(ids, real)
+        logp = page.token_logprobs(theirs, ids, real, start, temperature=1.0)[real[:, start:]]
+    assert torch.allclose(logp, rollouts.logp[rollouts.mask > 0], atol=1e-5)  # row by row
     for row, end in enumerate(rollouts.ends):
         assert torch.allclose(found[row][real[row]], expected[row, :end], atol=1e-5)
 
@@ -105,14 +107,6 @@ def test_its_greedy_completions_are_those_of_sample(both):
     found = [row[own].tolist() for row, own in zip(ids[:, start:], real[:, start:])]
     assert found == expected.completions()
     assert finished.tolist() == expected.finished.tolist()
-
-
-def test_its_log_probs_are_those_of_the_sampler(both):
-    theirs, ours, tokenizer = both
-    rollouts, (ids, real, start) = completions(ours, tokenizer)
-    with torch.no_grad():
-        found = page.token_logprobs(theirs, ids, real, start, temperature=1.0)[real[:, start:]]
-    assert torch.allclose(found, rollouts.logp[rollouts.mask > 0], atol=1e-5)  # row by row
 
 
 def test_the_gradient_of_its_loss_is_that_of_update_gradients(both):
@@ -228,22 +222,18 @@ def test_the_readme_shows_what_the_page_prints():
     assert shown == pytest.approx({place: found[place] for place in shown}, abs=0.05)
 
 
-def curve_of_the_command(seed, steps, folder):
-    flags = (
-        f"--steps {steps} --seed {seed} --name {seed} --runs {folder} --reward boxed --device cpu"
-    )
-    train.main(f"{flags} --eval-problems 1".split())
-    log = train.read_log(folder / str(seed))
-    return [log[step]["reward"] for step in range(1, steps + 1)]
-
-
 @pytest.mark.slow
 def test_it_learns_as_the_main_command_does(tmp_path, monkeypatch):
     """Over three seeds, at the same reward and at a constant learning rate, which is the page's: means of five steps
     differ by less than .1. (One such mean of one seed varies by .04.)"""
     monkeypatch.setattr(train, "set_learning_rate", lambda run, step: run.flags.lr)
-    curves = [changes.run({}, seed, steps=30)[1] for seed in range(3)]
-    others = [curve_of_the_command(seed, 30, tmp_path) for seed in range(3)]
+    curves, others = [], []
+    for seed in range(3):
+        curves.append(changes.run({}, seed, steps=30)[1])
+        flags = f"--steps 30 --seed {seed} --reward boxed --device cpu --eval-problems 1"
+        train.main([*flags.split(), "--runs", str(tmp_path), "--name", str(seed)])
+        log = train.read_log(tmp_path / str(seed))
+        others.append([log[step]["reward"] for step in range(1, 31)])
     found, expected = (torch.tensor(c).view(3, 6, 5).mean((0, 2)) for c in (curves, others))
     assert found[0] < 0.4 and found[-1] > 0.85
     assert torch.allclose(found, expected, atol=0.1)
@@ -283,9 +273,8 @@ def test_each_code_line_of_the_core_is_in_one_row_of_the_ledger(monkeypatch):
 
 def test_notebook_0_shows_the_ledger_of_today():
     outputs = [out.get("data", {}) for cell in notebook_cells("code") for out in cell.outputs]
-    assert [data["text/markdown"] for data in outputs if "text/markdown" in data] == [
-        ledger.table()
-    ]
+    tables = [data["text/markdown"] for data in outputs if "text/markdown" in data]
+    assert tables == [ledger.table()]
     times = sum(n for _, n, *_ in ledger.counted()) / len([*ledger.code_lines(PAGE)])
     prose = "".join(cell.source for cell in notebook_cells("markdown"))
     assert f"have {times:.0f} times as many code lines" in prose

@@ -147,22 +147,18 @@ def test_bleu_clips_counts_and_takes_the_reference_closest_in_length():
         ("1=1;1=1;5=5.0;2+2=2+2", 0, 0),  # trivial
         ("2+2=4;2+2=4;2 + 2 = 4;3+3=7", 1, 2),  # repeated
         ("half of 10 = 5; 20% of 50 = 10; cost - 3 = 5; floor(7/2) = 3; 22/7 ≈ 3.14; 5 != 6", 0, 0),
+        ("Step 1: 移项 → 2x = 10 - 4 = 6\nStep 2: 除 2 → x = 3", 1, 1),
+        ("Step 1: 移项 → 2x = 10 + 4 = 14\nStep 2: 除 2 → x = 7", 1, 1),
+        ("2x = 10 - 4 = 14", 0, 1),
     ],
 )
 def test_verify_steps_counts_the_equations_that_hold(think, hold, equations):
+    """The last three are from the chapter's example (Verifier-based RL, section 7.2): 2x + 4 = 10. A process model gives
+    1, 1 to the first solution and 0, 0 to the second. Code that only computes finds 10 - 4 = 6 true, but 10 + 4 = 14 as
+    well: it does not see that 2x = 10 + 4 does not follow from the question. It is no process model, and the outcome
+    must decide. A slip of arithmetic, as in the last row, it does see."""
     expected = {"equations": equations, "hold": hold, "frac": hold / max(equations, 1)}
-    assert verify_steps(tagged(think)) == expected
-
-
-def test_verify_steps_on_the_chapters_example():
-    """Verifier-based RL, section 7.2: 2x + 4 = 10. A process model gives 1, 1 to the first solution
-    and 0, 0 to the second. Code that only computes finds 10 - 4 = 6 true, but 10 + 4 = 14 as well:
-    it does not see that 2x = 10 + 4 does not follow from the question. It is no process model, and
-    the outcome must decide."""
-    right = "Step 1: 移项 → 2x = 10 - 4 = 6\nStep 2: 除 2 → x = 3"
-    wrong = "Step 1: 移项 → 2x = 10 + 4 = 14\nStep 2: 除 2 → x = 7"
-    assert verify_steps(right) == verify_steps(wrong) == {"equations": 1, "hold": 1, "frac": 1.0}
-    assert verify_steps("2x = 10 - 4 = 14")["frac"] == 0.0  # a slip of arithmetic it does see
+    assert verify_steps(tagged(think)) == verify_steps(think) == expected
 
 
 def test_steps_are_a_small_part_of_a_reward():
@@ -310,6 +306,7 @@ def test_the_curriculum_of_the_chapter():
         (r"\boxed{3}, no: \boxed{2}", 2),  # the first box is
         (r"\boxed{2}, or \boxed{3}, no: 2", 2),  # the last box is
         ("so it is 2", 1),
+        (r"\boxed{7}, \boxed{41}, \boxed{2}: one of 3", 1),  # a hack that would please the last box
     ],
 )
 def test_two_of_three_verifiers(text, votes):
@@ -505,7 +502,8 @@ def test_design_b():
     Rewards, mean and differences are the chapter's. variance = (2 * 0.2932^2 + 0.1342^2 + 0.1932^2
     + 0.7068^2 + 0.2068^2) / 6 = 0.1283, so std = 0.358, where the chapter says 0.339: its +0.86
     +0.86 +0.39 +0.57 -2.08 -0.61 (they follow from 0.3393 and rewards of two decimals) should be
-    +0.82 +0.82 +0.37 +0.54 -1.97 -0.58. Order and signs are the same."""
+    +0.82 +0.82 +0.37 +0.54 -1.97 -0.58. Order and signs are the same. "The gradient now actively discourages them", of
+    rollouts 3 and 6? 0.94 is above the mean of 0.807, so rollout 3 is made more likely, only less than the ideal."""
     rewards, advantages = judge(ReasoningReward(needs_tags=False))
     shown = [round(r, 2) for r in rewards]
     assert shown == [1.1, 1.1, 0.94, 1.0, 0.1, 0.6] and round(sum(rewards) / 6, 3) == 0.807
@@ -513,13 +511,6 @@ def test_design_b():
     assert [round(d, 3) for d in differences] == [0.293, 0.293, 0.133, 0.193, -0.707, -0.207]
     assert [round(d / 0.3393, 2) for d in differences] == [0.86, 0.86, 0.39, 0.57, -2.08, -0.61]
     assert [round(a, 2) for a in advantages] == [0.82, 0.82, 0.37, 0.54, -1.97, -0.58]
-
-
-def test_without_tags_the_chapters_code_and_its_table_differ():
-    """0.0 in the listing, 1.00 in the walkthrough. A parameter: with 0.0 the mean of Design A is
-    4.5 / 6 = 0.75."""
-    assert ReasoningReward()(SIX[3], "2")["R"] == 0.0
-    assert ReasoningReward(needs_tags=False)(SIX[3], "2")["R"] == 1.0
 
 
 def test_the_texts_of_the_chapters_code():
@@ -558,15 +549,6 @@ def test_exercise_4_a_length_bonus_needs_a_penalty():
     assert [round(r, 2) for r in judge(off)[0][:3]] == [1.12, 1.27, 1.40]
     assert [round(r, 2) for r in judge(on)[0][:3]] == [1.12, 1.27, 1.24]
     assert judge(on)[1][1] == max(judge(on)[1])
-
-
-def test_length_saturates_or_is_linear():
-    bonus = ReasoningReward(w_len=0.2, w_ramble=0.0)
-    endless = ReasoningReward(w_len=0.2, w_ramble=0.0, saturates=False)
-    for n, saturated, linear in ((128, 0.1, 0.1), (256, 0.2, 0.2), (512, 0.2, 0.4)):
-        assert bonus(tagged(thought(n)), "2")["len"] == pytest.approx(saturated)
-        assert endless(tagged(thought(n)), "2")["len"] == pytest.approx(linear)
-    assert ReasoningReward()(tagged(thought(5000)), "2")["len"] == -0.3  # rambling: at most this
 
 
 def test_the_presets_are_the_chapters_tables():
@@ -647,9 +629,8 @@ def test_autorules_judge_fills_the_slot_of_r1(monkeypatch):
     count."""
     from notebooks.autorule import autorule
 
-    judged = autorule.RulesReward(
-        [f"rule {k}" for k in range(4)], lambda texts: ["rule 2" not in t for t in texts]
-    )
+    rules = [f"rule {k}" for k in range(4)]
+    judged = autorule.RulesReward(rules, lambda texts: ["rule 2" not in t for t in texts])
     monkeypatch.setattr(autorule, "from_settings", lambda path: judged)
     value, parts = reasoning.r1_helpful(tagged("the roots multiply to six"), TWO)
     assert value == pytest.approx(1.1 + 0.2 * 0.75)
@@ -671,7 +652,8 @@ def test_the_reward_for_reasoning_term_by_term():
 
 
 def test_the_reward_for_reasoning_pays_nothing_for_broken_tags():
-    """Not even where a box without any tags is enough."""
+    """Not even where a box without any tags is enough. The chapter has both: 0.0 in the listing, 1.00 in the walkthrough.
+    With 0.0 the mean of Design A is 4.5 / 6 = 0.75."""
     for form in ("<think>{} {}", "{}</think>{}", "<answer>{}</answer>{}", "{} {}<answer>"):
         assert reasoned("so", form=form) == reasoned("so", form=form, needs_tags=False) == 0
     assert reasoned("so", form="{} {}") == 0
@@ -890,13 +872,6 @@ def test_adversarial_patterns(rollout, hacking):
     assert is_hacking(rollout) == hacking
     assert guards.derivation("The answer is 42.", "42") == 0
     assert guards.derivation("6*7=42", "42") == 6
-
-
-def test_please_one_verifier_only():
-    """A vote: the last box is right, but it is neither the first one nor the last number."""
-    spam = "".join(rf"\boxed{{{n}}} " for n in (7, 41, 42)) + "one of 3"
-    assert boxed_reward(spam, PROBLEM)[0] == 1.0
-    assert robust_reward(spam, PROBLEM)[0] == 0.0 and robust_reward(HONEST, PROBLEM)[0] == 1.0
 
 
 def test_pad_with_trivial_equations():

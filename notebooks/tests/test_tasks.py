@@ -128,6 +128,28 @@ def test_perplexity_of_a_model_that_knows_nothing(model, tokenizer):
     assert smollm2.perplexity(model, tokenizer, "25+7-4=") == pytest.approx(model.config.num_tokens)
 
 
+def test_a_row_of_a_model_has_a_cell_for_each_column(any_text, monkeypatch):
+    """On two problems of each task. With random weights nothing is right; of each task another share is called right."""
+    shares = {"sums": 32 / 64, "words": 1 / 8, "larger": 2 / 8, "differences": 3 / 8}
+    shares["three-terms"] = 4 / 8
+    sample_base = smollm2.sample_base
+
+    def few(loaded, num_samples):
+        *others, task, problems = loaded
+        logps, right = sample_base((*others, task, problems[:2]), num_samples)
+        right[:, : int(shares[task.name] * num_samples)] = 1
+        return logps, right
+
+    monkeypatch.setattr(smollm2, "sample_base", few)
+    row = dict(zip(smollm2.COLUMNS, smollm2.row_of(any_text), strict=True))
+    pass_at = {"pass@1": "0.500", "pass@8": "0.998", "pass@64": "1.000"}
+    assert row.items() >= {"model": "any_text", **pass_at, "facts": "0 of 5"}.items()
+    assert all(0 <= float(row[power]) <= 1 for power in ("p^4", "p^50"))
+    others = [row[name][:6] for name in ("words", "larger", "differences", "three terms")]
+    assert others == ["0.125 ", "0.250 ", "0.375 ", "0.500 "]
+    assert 50 < float(row["perplexity"]) < 500  # of 102 tokens
+
+
 # ---- LiveCodeBench ----
 
 STARTER = "class Solution:\n    def halves(self, xs: List[int]) -> List[float]:\n        "
@@ -143,9 +165,8 @@ ANSWERS = {  # -> the reward
 def lcb_row(cases, **columns):
     private = base64.b64encode(zlib.compress(pickle.dumps(json.dumps(cases[1:])))).decode()
     row = {"question_content": "Halve.", "question_id": "7", "starter_code": "", "metadata": "{}"}
-    return (
-        row | {"public_test_cases": json.dumps(cases[:1]), "private_test_cases": private} | columns
-    )
+    row |= {"public_test_cases": json.dumps(cases[:1]), "private_test_cases": private}
+    return row | columns
 
 
 @pytest.mark.parametrize("body", ANSWERS)
@@ -156,17 +177,14 @@ def test_livecodebench_takes_a_tuple_for_a_list_and_a_float_that_is_close(body):
         case | {"input": "[2, 3]", "output": "[1.0, 1.5]"},
     ]
     row = lcb_row(cases, starter_code=STARTER, metadata='{"func_name": "halves"}')
-    problem = livecodebench.as_problem(row)
-    assert (
-        verifiers.code_reward(f"```python\n{STARTER}{body}\n```", problem)[1]["tests"]
-        == ANSWERS[body]
-    )
+    program = f"```python\n{STARTER}{body}\n```"
+    _, parts = verifiers.code_reward(program, livecodebench.as_problem(row))
+    assert parts["tests"] == ANSWERS[body]
 
 
 def test_livecodebench_has_programs_that_print_and_a_pickle_is_not_run():
-    problem = livecodebench.as_problem(
-        lcb_row([{"testtype": "stdin", "input": "1 3", "output": "0.3333333333"}])
-    )
+    row = lcb_row([{"testtype": "stdin", "input": "1 3", "output": "0.3333333333"}])
+    problem = livecodebench.as_problem(row)
     program = "```python\na, b = map(int, input().split())\nprint(f'{a / b:.%df}')\n```"
     rewards = [verifiers.code_reward(program % digits, problem)[0] for digits in (7, 3)]
     assert rewards == [1.0, 0.0]
