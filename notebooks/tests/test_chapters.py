@@ -39,8 +39,8 @@ chapter 15
 "9.5 RLVR"
     [^}]* in \\boxed{\\frac{1}{2}}         DOES NOT HOLD   test_a_project_gives_what_is_kept_of_it
     re.search finds the first box         DOES NOT HOLD   test_a_project_gives_what_is_kept_of_it
-    "22/7" against 3.1428.. by float      DOES NOT HOLD   test_the_listing_of_9_5_reads_nan_and_no_fraction
-    nan < 1e-6 and equal strings          DOES NOT HOLD   test_the_listing_of_9_5_reads_nan_and_no_fraction
+    "22/7" against 3.1428.. by float      DOES NOT HOLD   test_9_5_reads_nan_and_no_fraction
+    nan < 1e-6 and equal strings          DOES NOT HOLD   test_9_5_reads_nan_and_no_fraction
     sampled at 0.8, log-probs at 1        DOES NOT HOLD   test_the_chapter_samples_at_another_temperature_than_it_trains
     the loss, to its formula                              test_compute_grpo_loss_is_the_chapters_arithmetic
 """
@@ -72,8 +72,9 @@ def test_every_test_named_above_exists():
 
 def test_the_variance_of_the_chapters_group():
     """(0.525^2 + 0.475^2 + 0.575^2 + 0.525^2) / 4 = (0.2756 + 0.2256 + 0.3306 + 0.2756) / 4 =
-    0.2769 = 0.526^2. So in the plain Python, which uses pstdev. The PyTorch step uses rewards.std(), divided by G - 1:
-    with that the walkthrough's +0.998 -0.903 -1.093 would be +0.864 -0.782 -0.946. Ours is the formula's, G."""
+    0.2769 = 0.526^2. So in the plain Python, which uses pstdev. The PyTorch step uses
+    rewards.std(), divided by G - 1: with that the walkthrough's +0.998 -0.903 -1.093 would be
+    +0.864 -0.782 -0.946. Ours is the formula's, G."""
     differences = group_advantages(GROUP, scale="none")
     advantages = group_advantages(GROUP)
     assert [round(d, 3) for d in differences] == [0.525, -0.475, -0.575, 0.525]

@@ -286,8 +286,9 @@ def test_a_project_gives_what_is_kept_of_it(name):
     assert KEPT[name]["project"] == one.__doc__.split(":")[0]
 
 
-def test_the_listing_of_9_5_reads_nan_and_no_fraction():
-    """float("22/7") raises, so its own example is graded wrong; and 3.1428 is not 22/7 at any number of digits."""
+def test_9_5_reads_nan_and_no_fraction():
+    """float("22/7") raises, so its own example is graded wrong; and 3.1428 is not 22/7 at any
+    number of digits."""
     theirs, ours = (adapter(name).grade for name in ("chapters.py:Chapter9_5", "this_project"))
     assert not theirs("22/7", "44/14") and ours("22/7", "44/14")
     assert theirs("nan", "nan") and not ours("nan", "nan") and not ours("3.1428", "22/7")

@@ -144,7 +144,7 @@ def test_files_that_a_notebook_names_exist(number):
 
 
 def test_the_map_of_a_notebook_lights_its_box(monkeypatch):
-    """The file is run as a notebook imports it, in its own folder: from there it goes to the project's."""
+    """The file is run in its own folder, as a notebook imports it: it goes to the project's."""
     monkeypatch.chdir(LAB)
     monkeypatch.syspath_prepend(LAB)
     lesson = runpy.run_path(str(LAB / "lesson.py"))

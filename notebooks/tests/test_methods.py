@@ -528,10 +528,12 @@ def test_another_method_with_a_kl_has_the_gradients_of_both(model, prompts, name
     move(model)
     rollouts = sample(model, prompts, 4, 20)
     credit = torch.randn(3, 4)
-    every = torch.ones(12, dtype=torch.bool)
-    found, _ = gradient(model, rollouts, credit, both, keep=every)
-    own, _ = gradient(model, rollouts, credit, method(name), keep=every)
-    kl, _ = gradient(model, rollouts, torch.zeros(3, 4), alone, keep=every)
+    # Of an older policy, so that each loss is its own.
+    old = rollouts.logp + 0.6 * torch.randn_like(rollouts.logp) * rollouts.mask
+    given = {"keep": torch.ones(12, dtype=torch.bool), "old_logp": old}
+    found, _ = gradient(model, rollouts, credit, both, **given)
+    own, _ = gradient(model, rollouts, credit, method(name), **given)
+    kl, _ = gradient(model, rollouts, torch.zeros(3, 4), alone, **given)
     torch.testing.assert_close(found, own + kl, atol=1e-6, rtol=1e-4)
 
 

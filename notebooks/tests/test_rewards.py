@@ -153,10 +153,11 @@ def test_bleu_clips_counts_and_takes_the_reference_closest_in_length():
     ],
 )
 def test_verify_steps_counts_the_equations_that_hold(think, hold, equations):
-    """The last three are from the chapter's example (Verifier-based RL, section 7.2): 2x + 4 = 10. A process model gives
-    1, 1 to the first solution and 0, 0 to the second. Code that only computes finds 10 - 4 = 6 true, but 10 + 4 = 14 as
-    well: it does not see that 2x = 10 + 4 does not follow from the question. It is no process model, and the outcome
-    must decide. A slip of arithmetic, as in the last row, it does see."""
+    """The last three are of the chapter's example (Verifier-based RL, section 7.2): 2x + 4 = 10. A
+    process model gives 1, 1 to the first solution and 0, 0 to the second. Code that only computes
+    finds 10 - 4 = 6 true, but 10 + 4 = 14 as well: it does not see that 2x = 10 + 4 does not follow
+    from the question. It is no process model, and the outcome must decide. A slip of arithmetic, as
+    in the last row, it does see."""
     expected = {"equations": equations, "hold": hold, "frac": hold / max(equations, 1)}
     assert verify_steps(tagged(think)) == verify_steps(think) == expected
 
@@ -502,8 +503,11 @@ def test_design_b():
     Rewards, mean and differences are the chapter's. variance = (2 * 0.2932^2 + 0.1342^2 + 0.1932^2
     + 0.7068^2 + 0.2068^2) / 6 = 0.1283, so std = 0.358, where the chapter says 0.339: its +0.86
     +0.86 +0.39 +0.57 -2.08 -0.61 (they follow from 0.3393 and rewards of two decimals) should be
-    +0.82 +0.82 +0.37 +0.54 -1.97 -0.58. Order and signs are the same. "The gradient now actively discourages them", of
-    rollouts 3 and 6? 0.94 is above the mean of 0.807, so rollout 3 is made more likely, only less than the ideal."""
+    +0.82 +0.82 +0.37 +0.54 -1.97 -0.58. Order and signs are the same.
+
+    "The gradient now actively discourages them", of rollouts 3 and 6: 0.94 is above the mean of
+    0.807, so rollout 3 has a positive advantage, in the chapter's own table too (+0.39): it is made
+    more likely, only less than the ideal."""
     rewards, advantages = judge(ReasoningReward(needs_tags=False))
     shown = [round(r, 2) for r in rewards]
     assert shown == [1.1, 1.1, 0.94, 1.0, 0.1, 0.6] and round(sum(rewards) / 6, 3) == 0.807
@@ -652,8 +656,8 @@ def test_the_reward_for_reasoning_term_by_term():
 
 
 def test_the_reward_for_reasoning_pays_nothing_for_broken_tags():
-    """Not even where a box without any tags is enough. The chapter has both: 0.0 in the listing, 1.00 in the walkthrough.
-    With 0.0 the mean of Design A is 4.5 / 6 = 0.75."""
+    """Not even where a box without any tags is enough. For such a box the chapter has 0.0 in the
+    listing and 1.00 in the walkthrough; with 0.0 the mean of Design A is 4.5 / 6 = 0.75."""
     for form in ("<think>{} {}", "{}</think>{}", "<answer>{}</answer>{}", "{} {}<answer>"):
         assert reasoned("so", form=form) == reasoned("so", form=form, needs_tags=False) == 0
     assert reasoned("so", form="{} {}") == 0

@@ -129,7 +129,8 @@ def test_perplexity_of_a_model_that_knows_nothing(model, tokenizer):
 
 
 def test_a_row_of_a_model_has_a_cell_for_each_column(any_text, monkeypatch):
-    """On two problems of each task. With random weights nothing is right; of each task another share is called right."""
+    """On two problems of each task. Random weights get nothing right: of each task another share is
+    called right."""
     shares = {"sums": 32 / 64, "words": 1 / 8, "larger": 2 / 8, "differences": 3 / 8}
     shares["three-terms"] = 4 / 8
     sample_base = smollm2.sample_base
