@@ -190,7 +190,7 @@ def numbers_in(text):
 def test_a_number_in_the_text_is_printed_by_its_section(path):
     """Or rounded from one that is, or part of a formula, of code, or of a paragraph with a link to where it is from.
     Remember, and what stands before the first section, may quote any section; an answer is of a run of its own."""
-    code = re.compile(r"\$.+?\$|```.+?```|`.+?`|[Cc]hapter \d\.\d|\(\d\.\d.*?\)", re.S)
+    code = re.compile(r"\$\$.+?\$\$|\$.+?\$|```.+?```|`.+?`|[Cc]hapter \d\.\d|\(\d\.\d.*?\)", re.S)
     sections = sections_of(nbformat.read(path, as_version=4).cells)
     everything = "".join(printed for _, printed in sections)
     for text, printed in sections:
