@@ -117,10 +117,9 @@ def any_number(completion, problem):
 
 # ---- 3. What was found, and what was lost ----------------------------------------------------------
 
-# Accuracies on 36 held-out problems: pass@k and powers of p from 64 samples of each sum, the other tasks from 8.
-COLUMNS = "model, pass@1, pass@8, pass@64, p^4, p^50, words, larger, differences, three terms, perplexity, facts".split(
-    ", "
-)
+# On 36 held-out problems: pass@k and powers of p from 64 samples of each sum, the other tasks from 8.
+ACCURACIES = "pass@1, pass@8, pass@64, p^4, p^50, words, larger, differences, three terms"
+COLUMNS = f"model, {ACCURACIES}, perplexity, facts".split(", ")
 TEXT = """The river rises in the hills to the north of the town and flows through a wide valley before it reaches the
 sea. In spring, when the snow melts, it floods the meadows on both sides, and the farmers move their animals to higher
 ground. An old stone bridge, built more than three hundred years ago, is the only way across for many miles. People
@@ -166,7 +165,8 @@ def row_of(path):
         cell(sampled(make(), 8)[1].mean(1), 8) for make in (words, larger, differences, three_terms)
     ]
     known = f"{facts_known(model, tokenizer)} of {len(FACTS)}"
-    name = path.removesuffix("/final").rpartition("/")[2]
+    folder = Path(path)
+    name = (folder.parent if folder.name == "final" else folder).name
     return [name, *at, *powers, *others, f"{perplexity(model, tokenizer):.2f}", known]
 
 
