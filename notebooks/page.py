@@ -129,8 +129,7 @@ def roll_out(model, problems, G, max_new_tokens, temperature):
 def token_logprobs(model, ids, real, start, temperature):
     """log pi(o_t | q, o_<t) for the tokens from the column `start` on -> (B, N)."""
     logits = model(ids[:, :-1], real[:, :-1])[:, start - 1 :]  # (B, N, V): column t predicts t + 1
-    logp = (logits / temperature).log_softmax(-1)
-    return logp.gather(2, ids[:, start:, None]).squeeze(2)
+    return (logits / temperature).log_softmax(-1).gather(2, ids[:, start:, None]).squeeze(2)
 
 
 def compute_grpo_loss(model, ids, real, start, rewards, temperature):
@@ -144,7 +143,6 @@ def compute_grpo_loss(model, ids, real, start, rewards, temperature):
     return -(advantages.view(-1, 1) * logp * mask).sum() / mask.sum()
 
 
-# ---- The loop ----
 def train_rlvr(model, train, test, steps, P, G, max_new_tokens, lr, temperature=1.0):
     """train, test: lists of (problem, answer) -> the mean reward of each step."""
     optimizer = torch.optim.AdamW(model.weights.values(), lr, betas=(0.9, 0.95), weight_decay=0)
@@ -183,6 +181,9 @@ def sums(number):
 TINY = {"steps": 50, "P": 8, "G": 16, "max_new_tokens": 80, "lr": 4e-4}
 REAL = {"steps": 100, "P": 1, "G": 8, "max_new_tokens": 256, "lr": 3e-6}
 if __name__ == "__main__":
+    if "--step" in sys.argv:  # --step mine.py, at the end: what it defines replaces what is above
+        *sys.argv, _, file = sys.argv
+        exec(compile(Path(file).read_text(encoding="utf-8"), file, "exec"))
     torch.manual_seed(0)
     random.seed(0)
     if len(sys.argv) == 1:
@@ -191,8 +192,7 @@ if __name__ == "__main__":
         train_rlvr(Qwen3(Path(__file__).parent / "tiny"), problems[200:], problems[:200], **TINY)
     else:
         torch.set_default_device("cuda" if torch.cuda.is_available() else "cpu")
-        file = open(sys.argv[2], encoding="utf-8-sig")
-        rows = [json.loads(line) for line in file if line.strip()]
+        rows = [*map(json.loads, filter(str.strip, open(sys.argv[2], encoding="utf-8-sig")))]
         random.shuffle(rows)
         ask = "\n\nPut your final answer within \\boxed{}.\n\n"
         problems = [(row["problem"] + ask, str(row["answer"])) for row in rows]

@@ -1,12 +1,11 @@
-"""broken.py - methods that are broken on purpose, and their runs on the tiny
-model: a few seconds each.
+"""broken.py - ten methods that are broken on purpose. notebooks/BUGS.md tells
+what they are.
 
-all of them, with their curves saved in curves.json; and one of them:
-    python -m notebooks.conformance.broken
+train with one of them; train with each, and beside it without the bug:
     python train.py --method notebooks/conformance/broken.py:OffByOne
-
-Each is compared with a correct run with the same flags.
-notebooks/9_conformance.ipynb shows the curves.
+    python -m notebooks.conformance.broken
+draw the picture of BUGS.md from the kept runs:
+    python -m notebooks.conformance.broken --draw notebooks/bugs.svg
 """
 
 import copy
@@ -15,7 +14,9 @@ import subprocess
 import sys
 import tempfile
 from collections import namedtuple
+from functools import cache
 from pathlib import Path
+from statistics import fmean
 
 import torch
 
@@ -23,15 +24,9 @@ PATH = Path(__file__).resolve()
 sys.path += [str(PATH.parents[2]), str(PATH.parents[1] / "methods")]
 
 from kl import KL
-from notebooks.command import parser_of
+from appendix.plumbing import read_rows
+from notebooks.command import parser_of, run_command
 from rlvr import GRPO
-
-
-class SignReversed(GRPO):
-    """The sign of the loss is reversed, as when a loss is returned as an objective."""
-
-    def loss(self, logp, inputs):
-        return -super().loss(logp, inputs)
 
 
 class OneStream(GRPO):
@@ -94,6 +89,13 @@ class PaddingTrained(GRPO):
         return rollouts
 
 
+class SignReversed(GRPO):
+    """The sign of the loss is reversed, as when a loss is returned as an objective."""
+
+    def loss(self, logp, inputs):
+        return -super().loss(logp, inputs)
+
+
 class OwnMeans(GRPO):
     """Each micro-batch divides by its own number of tokens, and the gradients are added."""
 
@@ -106,7 +108,7 @@ class RatioOfOne(GRPO):
     """The old log-probs are recomputed in each update, so that nothing ever clips."""
 
     def loss(self, logp, inputs):
-        inputs.old_logp = logp.detach()
+        inputs.old_logp.copy_(logp.detach())  # in place: the log sees it, too
         return super().loss(logp, inputs)
 
 
@@ -117,49 +119,85 @@ class KLReversed(KL):
         return -super().penalty(logp, inputs)
 
 
-# The class, its flags, the column of metrics.jsonl that shows it first, the cause, and the case of vectors.json that
-# finds it without a run.
-Broken = namedtuple("Broken", "name flags column cause case")
+# The class, its flags, the column of metrics.jsonl that shows the bug, its name, and the case of vectors.json that finds
+# it without a run.
+Broken = namedtuple("Broken", "name flags column bug case")
+KL_FLAGS = "--method notebooks/methods/kl.py --kl-coef 1 --lr 1e-3 --steps 25"
 BROKEN = [
-    Broken("SignReversed", "", "reward", "the loss has the wrong sign", "loss: the first update"),
-    Broken("OneStream", "", "error", "one random stream for a group", "sampling: seed and row"),
-    Broken("StaleSampler", "", "mismatch", "the sampler has old weights", "sampling: after an update"),
-    Broken("OtherTemperature", "", "mismatch", "sampled at 0.7, trained at 1", "log-probs: temperature"),
-    Broken("OffByOne", "", "mismatch", "the mask is a column late", "mask: the pad is the stop token"),
-    Broken("StopNotTrained", "", "completion_length", "the stop is masked out", "mask: the pad is the stop token"),
-    Broken("PaddingTrained", "", "completion_length", "the mask covers the padding", "mask: a stop in the middle"),
-    Broken("OwnMeans", "--micro-batch-tokens 600", "grad_norm", "micro-batches have means of their own", "loss: micro-batches"),
-    Broken("RatioOfOne", "--updates-per-batch 4 --lr 1e-3", "clipped", "old log-probs computed anew", "loss: three updates"),
-    Broken("KLReversed", "--kl-coef 0.5", "kl", "the KL term has the wrong sign", "KL: gradient"),
+    Broken("OneStream", "", "mixed", "one random stream", "sampling: seed and row"),
+    Broken("StaleSampler", "", "mismatch", "the sampler keeps old weights", "sampling: after an update"),
+    Broken("OtherTemperature", "", "mismatch", "two temperatures", "log-probs: temperature"),
+    Broken("OffByOne", "", "mismatch", "a mask one column late", "mask: a stop in the middle"),
+    Broken("StopNotTrained", "", "completion_length", "the stop is not trained", "mask: the pad is the stop token"),
+    Broken("PaddingTrained", "", "completion_length", "padding is trained", "mask: a stop in the middle"),
+    Broken("SignReversed", "", "reward", "the wrong sign", "loss: the first update"),
+    Broken("OwnMeans", "--micro-batch-tokens 600", "grad_norm", "each micro-batch its own mean", "loss: micro-batches"),
+    Broken("RatioOfOne", "--updates-per-batch 4 --lr 1e-3", "clipped", "a ratio of always 1", "loss: three updates"),
+    Broken("KLReversed", KL_FLAGS, "kl", "the KL pushes away", "KL: gradient"),
 ]  # fmt: skip
 
 
-def run(flags, columns):
-    """Return {column: its values by step} of a run of 15 steps, or {"error": why it did not run}."""
+@cache
+def run(flags):
+    """Return the rows of the log, by default of 15 steps, or the error with which train.py ends."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "train.py", "--runs", folder, "--name", "run", *flags]
-        command += "--steps 15 --eval-every 1000 --save-every 1000 --eval-problems 8".split()
-        ran = subprocess.run(command, cwd=PATH.parents[2], capture_output=True, text=True)
+        command = f"{sys.executable} train.py --runs {folder} --name run --steps 15 {flags}"
+        command += " --eval-every 1000 --save-every 1000 --eval-problems 8"
+        ran = subprocess.run(command.split(), cwd=PATH.parents[2], capture_output=True, text=True)
         if ran.returncode != 0:
-            return {"error": ran.stderr.strip().splitlines()[-1]}
-        lines = Path(folder, "run", "metrics.jsonl").read_text().splitlines()
-    rows = [row for row in map(json.loads, lines) if row.get("grad_norm") is not None]
-    columns = sorted({"accuracy", *columns} - {"error"})
-    return {column: [float(f"{row[column]:.4g}") for row in rows] for column in columns}
+            return ran.stderr.strip().splitlines()[-1]
+        rows = read_rows(Path(folder, "run", "metrics.jsonl"))
+    return [row for row in rows if row.get("grad_norm") is not None]
+
+
+def summary(rows, column):
+    """The mean of the last three steps, and of a run that has not begun its error."""
+    return rows if isinstance(rows, str) else f"{fmean(row[column] for row in rows[-3:]):.3g}"
+
+
+def measured():
+    """Run all of them -> a result for look/keep.py."""
+    columns = ["bug", "column", "right", "broken", "accuracy, right", "broken"]
+    result = {"columns": columns, "rows": [], "sentences": {}, "curves": {}, "seeds": [0]}
+    for one in BROKEN:
+        both = run(one.flags), run(f"{one.flags} --method {PATH}:{one.name}")
+        right, broken = (summary(rows, one.column) for rows in both)
+        accuracies = [summary(rows, "accuracy") for rows in both]
+        result["rows"].append([one.bug, one.column, right, broken, *accuracies])
+        result["sentences"][one.name] = f"{broken}, where a right run has {right}"
+        curves = [[] if isinstance(rows, str) else rows for rows in both]
+        numbers = [[float(f"{row[one.column]:.3g}") for row in rows] for rows in curves]
+        result["curves"][one.name] = numbers
+        print(*result["rows"][-1], sep="  ", flush=True)
+    return result
+
+
+def draw(file):
+    """Draw a panel for each: the column that shows it, of the right run (grey) and of the broken one."""
+    from notebooks.look.keep import load
+    from notebooks.look.style import name_lines, panels
+
+    kept = load("bugs")["curves"]
+    titles = [f"{number} {one.bug}" for number, one in enumerate(BROKEN, 1)]
+    figure, axes = panels(*titles, rows=5, height=1.7)
+    for axis, one in zip(axes, BROKEN):
+        for curve, label, color in zip(kept[one.name], ("right", "broken"), ("#888888", "C1")):
+            axis.plot(range(1, len(curve) + 1), curve, label=label if curve else "_", color=color)
+        axis.set_ylabel(one.column)
+    axes[0].text(8, 0.5, "broken: does not start", color="C1", weight="bold", ha="center")
+    axes[0].set(ylim=(0, 1.1))
+    name_lines(*axes).savefig(file, metadata={"Date": None})
 
 
 def main():
-    parser_of(__doc__).parse_args()
-    curves = {}
-    for flags in dict.fromkeys(one.flags for one in BROKEN):
-        columns = [one.column for one in BROKEN if one.flags == flags]
-        curves[f"right {flags}".strip()] = run(flags.split(), columns)
-    for one in BROKEN:
-        flags = [*one.flags.split(), "--method", f"{PATH}:{one.name}"]
-        curves[one.name] = run(flags, [one.column])
-    lines = [f"{json.dumps(name)}: {json.dumps(curve)}" for name, curve in curves.items()]
-    PATH.with_name("curves.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    parser = parser_of(__doc__)
+    parser.add_argument("--draw", metavar="FILE.svg", help="draw the kept runs")
+    args = parser.parse_args()
+    if args.draw:
+        draw(args.draw)
+    else:
+        print(json.dumps(measured()))
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main)

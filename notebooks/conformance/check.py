@@ -2,6 +2,7 @@
 
     python notebooks/conformance/check.py notebooks/conformance/adapters/this_project.py
     python notebooks/conformance/check.py ADAPTER.py --explain      shows the derivation of each wrong case
+    python notebooks/conformance/check.py mine.py --mine            a line for each function, and what to do next
 
 Copy check.py and vectors.json beside your own file, and run `python check.py mine.py` there: they need nothing else.
 An adapter is a Python file (or FILE.py:NAME, a class in it) with any of these functions. They are called by keyword
@@ -195,6 +196,8 @@ def call_loss(adapter, name, micro_batches=(slice(None),), **arguments):
     for rows in micro_batches:
         some = {key: value[rows] for key, value in arguments.items() if key in PER_ROW}
         part = loss(**arguments | some, **more)
+        if part.dim():
+            raise ValueError(f"a loss is one number, this has the shape {tuple(part.shape)}")
         total = total + (part if whole else part / len(micro_batches))
     if not total.requires_grad:
         return torch.zeros_like(logp)
@@ -329,9 +332,20 @@ def judge(adapter, case):
             if same(outputs, expected, case["tolerance"]):
                 several = verdict == "MISTAKE" or len(known) > 1
                 return Result(case, verdict, name if several else "")
-    right = " or ".join(str(shortened(answer)) for answer in case["answers"].values())
+    answers = [*case["answers"].values()]
+    wanted = {shape(answer[0]) for answer in answers}
+    if shape(outputs[0]) not in wanted and wanted != {()}:
+        found = (
+            f"its shape is {shape(outputs[0])}" if shape(outputs[0]) else f"it returns {outputs[0]}"
+        )
+        return Result(case, "MISTAKE", f"{found}, and should be {' or '.join(map(str, wanted))}")
+    right = " or ".join(str(shortened(answer)) for answer in answers)
     other = f"another answer: {shortened(outputs)}, right is {right}"
     return Result(case, "MISTAKE", case.get("otherwise", other))
+
+
+def shape(value):
+    return (len(value), *shape(value[0])) if isinstance(value, list) and value else ()
 
 
 def shortened(value):
@@ -349,16 +363,63 @@ def say(text):
     print(textwrap.fill(text, 79, subsequent_indent=" " * 12, break_on_hyphens=False))
 
 
+STEPS = {  # of notebooks/build, by the kit's names
+    "extract": "extract_boxed_answer",
+    "reward": "extract_boxed_answer",
+    "advantages": "advantages",
+    "completion_mask": "completion_mask",
+    "logprobs": "logprobs",
+    "loss": "loss",
+    "kl": "kl",
+    "gradient_of_kl": "kl",
+}
+
+
+def tell_steps(results, file):
+    """Print a line for each function that is written, and what to do next."""
+    steps = {name: [] for name in STEPS.values()}
+    for result in results:
+        name = STEPS.get(result.case["function"], result.case["function"])
+        if result.verdict != "not offered":
+            steps.setdefault(name, []).append(result)
+    next_step = None
+    for number, (name, found) in enumerate(steps.items(), 1):
+        wrong = [result for result in found if result.verdict == "MISTAKE"]
+        if wrong:
+            say(f"{number} {name:22}wrong in {len(wrong)} of {len(found)} cases: {wrong[0].what}")
+        elif found:
+            choice = found[0].what and f": {found[0].what}"
+            say(f"{number} {name:22}right in {len(found)} cases{choice}")
+        if (wrong or not found) and name != "kl":
+            next_step = next_step or (number, name, wrong)
+    if next_step is None:
+        return say(f"\nnext: train with it: python notebooks/page.py --step {file}")
+    number, name, wrong = next_step
+    page = f"notebooks/build/README.md, section {number}"
+    print(f"\nnext: {'mend' if wrong else 'write'} {name} ({page})")
+    if wrong:
+        case = wrong[0].case
+        say(f"case:     {case['name']}: {case['tests']}")
+        say(f"by hand:  {case['derivation']}")
+        say(f"in a run: {case['run']}")
+
+
 def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("adapter", help="a file with some of the functions, or FILE.py:CLASS")
     parser.add_argument("--explain", action="store_true", help="show derivations of wrong cases")
     parser.add_argument("--only", default="", help="check only cases whose names begin with this")
+    parser.add_argument(
+        "--mine", action="store_true", help="a line for each function, what to do next"
+    )
     flags = parser.parse_args(argv)
     cases = [case for case in read_cases() if case["name"].startswith(flags.only)]
     if not cases:
         parser.error(f"--only {flags.only}: no case's name begins so")
     results = check(adapter_of(flags.adapter), cases)
+    if flags.mine:
+        tell_steps(results, flags.adapter)
+        return int(any(result.verdict == "MISTAKE" for result in results))
     for result in results:
         missing = result.verdict == "not offered"
         what = f"not offered ({result.what})" if missing else result.what
