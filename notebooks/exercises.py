@@ -1,23 +1,22 @@
-"""exercises.py - six exercises, each with a check that runs your code.
+"""exercises.py - three exercises, each with a check that runs your code.
 
-    python -m notebooks.exercises                  shows this list
-    python -m notebooks.exercises 3                shows exercise 3
-    python -m notebooks.exercises 3 mine.py        checks your solution
+    python -m notebooks.exercises                      shows this list
+    python -m notebooks.exercises compose              shows an exercise
+    python -m notebooks.exercises compose mine.py      checks your solution
 
-    1 leave one out     2 a verifier in ten lines     3 compose a reward
-    4 break the grader  5 tests that hold             6 beat the default
+    compose    a reward that ranks six completions as it should
+    grader     two answers that the grader compares wrongly
+    tests      six tests that no wrong program passes
 
 Your file defines the names that the exercise asks for; it may import the
 project's scripts. A check prints "solved", or what is still wrong and a case
-that shows it. The last one trains a tiny model, for about a minute per seed.
-All exercises have a solution. (Do not look at it yet: it is in
+that shows it. All exercises have a solution. (Do not look at it yet: it is in
 notebooks/tests/test_exercises.py.)
 """
 
 import inspect
 import runpy
 import sys
-import tempfile
 import warnings
 from pathlib import Path
 
@@ -25,16 +24,12 @@ import sympy
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # if it is started as a file
 
-import train
-from appendix.plumbing import DataError, get_method, read_rows
+from appendix.plumbing import DataError
 from notebooks.command import parser_of, run_command, wrapped
-from notebooks.look.show import samples_of
 from notebooks.rewards.program_parts import check_tests
 from notebooks.rewards.reasoning import check_weights, earnable
-from rlvr import GRPO, group_advantages
+from rlvr import group_advantages
 from verifiers import grade_answer, verify_code
-
-ROOT = Path(__file__).resolve().parents[1]
 
 
 class Unsolved(Exception):
@@ -51,58 +46,6 @@ class Solution(dict):
 def want(holds, reason):
     if not holds:
         raise Unsolved(reason)
-
-
-# ---- By hand ---------------------------------------------------------------------------------------------------------
-
-
-def leave_one_out(my):
-    """Write `advantages(rewards)`. It gets a list of G floats and returns, for each of them, R_i minus
-    the mean of the *other* rewards (RLOO), not divided by anything. If all rewards are equal, each
-    advantage must be exactly 0, not 1e-17."""
-    groups = [[1.1, 0.1, 0.0, 1.1], [1.0, 0.0], [0.1, 0.12, 0.1], [0.0] * 15 + [1.0]]
-    for group in groups:
-        right = [R - (sum(group) - R) / (len(group) - 1) for R in group]
-        found = [*my["advantages"]([*group])]
-        same = len(found) == len(right) and all(abs(a - b) < 1e-9 for a, b in zip(found, right))
-        want(same, f"for {group} it should be {[round(a, 4) for a in right]}, yours: {found}")
-    for value, G in ((0.1, 16), (1.1, 7), (1 / 3, 12)):
-        found = [*my["advantages"]([value] * G)]
-        want(found == [0.0] * G, f"{G} times {value} teaches nothing, but you give {found[0]!r}")
-
-
-FACTORS = [  # completion, to be factored, reward
-    ("so it is \\boxed{ 13 * 7 }.", "91", 1),
-    ("\\boxed{9*11}? no: \\boxed{7*13}", "91", 1),
-    ("\\boxed{6*6}", "36", 1),
-    ("\\boxed{7*13}", "77", 0),
-    ("\\boxed{7*13} or \\boxed{oops}", "91", 0),
-    ("\\boxed{3*7*13}", "273", 0),
-    ("\\boxed{\u0667*13}", "91", 0),
-    ("\\boxed{1*91}", "91", 0),
-    ("\\boxed{-7*-13}", "91", 0),
-    ("7*13", "91", 0),
-    ("\\boxed{__import__('sys').exit()*7}", "91", 0),
-    ("\\boxed{" + "9" * 5000 + "*2}", "91", 0),
-]
-
-
-def verifier_in_ten_lines(my):
-    """Write `reward(completion, problem)` for the task "write {answer} as a product of two integers,
-    both above 1, in a box". \\boxed{7*13} and \\boxed{13*7} are both right for problem["answer"] ==
-    "91"; spaces do not count. Return (1.0 or 0.0, a dict of named parts with an "accuracy"), like
-    the rewards in verifiers.py. Use at most ten lines. The last box counts. Hostile text must
-    neither be run nor raise an error."""
-    reward = my["reward"]
-    lines = [line for line in inspect.getsource(reward).splitlines() if line.strip()]
-    want(len(lines) <= 10, f"it has {len(lines)} lines")
-    for completion, number, right in FACTORS:
-        try:
-            value, parts = reward(completion, {"problem": f"Factor {number}", "answer": number})
-        except BaseException as error:
-            raise Unsolved(f"{completion[:60]!r} makes it raise {error!r}") from None
-        want(value == right, f"{completion[:60]!r} for {number} should earn {right}, not {value}")
-        want("accuracy" in parts, "the parts need an accuracy, for the log")
 
 
 def boxed(think, answer="2"):
@@ -202,80 +145,32 @@ def tests_that_hold(my):
     want(weak["constant"] <= 0.5, reason)
 
 
-# ---- Training --------------------------------------------------------------------------------------------------------
+EXERCISES = {"compose": compose, "grader": break_the_grader, "tests": tests_that_hold}
 
 
-def trained(flags):
-    """Train a tiny model with these flags. Returns the last row of its log and the number of completions."""
-    with tempfile.TemporaryDirectory() as folder:
-        train.main([*flags, "--device", "cpu", "--runs", folder, "--name", "run"])
-        run = Path(folder, "run")
-        count = sum(len([*samples_of(file)]) for file in run.glob("samples/*.gz"))
-        return read_rows(run / "metrics.jsonl")[-1], count
-
-
-BUDGET = 1280  # completions
-FIXED = "model task prompt stop template reward eval_problems resume".split()
-SUMS = ("--model", str(ROOT / "notebooks" / "tiny"), "--task", "arithmetic")
-
-
-def refuse_another_game(setting, flags):
-    """Refuse flags that change the base, task, reward or sampling, because accuracy would mean something else."""
-    usual = train.parse_args(setting)
-    read = train.parse_args([*setting, *flags])
-    changed = [name for name in FIXED if getattr(read, name) != getattr(usual, name)]
-    want(not changed, f"these stay as they are: {' '.join(changed)}")
-    method = get_method(GRPO, read.method, read.settings)
-    want(method.settings.temperature == 1, "the temperature stays 1")
-    want(type(method).roll_out is GRPO.roll_out, "the method must sample as GRPO does")
-
-
-def beat_the_default(my, seeds=(0, 1, 2), setting=SUMS, goal=0.8):
-    """Define `flags`, a list of train.py's flags with which --task arithmetic learns more from 1,280
-    completions than by default. With --steps 10, at 128 completions per step, the default recipe
-    reaches a sampled held-out accuracy of 30 % (seeds 0 to 2: 29 to 32 %). Reach a mean of 80 % over
-    seeds 0, 1 and 2, with at most 1,280 completions for each. You may change anything except the
-    base, the task, the reward, the seed, and how completions are sampled."""
-    flags = [str(flag) for flag in my["flags"]]
-    refuse_another_game(setting, flags)
-    got = []
-    for seed in seeds:
-        row, count = trained([*setting, *flags, "--eval-every", "1000", "--seed", str(seed)])
-        reason = f"{count} completions, {BUDGET} are allowed: fewer --steps or smaller batches"
-        want(count <= BUDGET, reason)
-        got.append(row["eval_sampled_accuracy"])
-    shown = f"{sum(got) / len(got):.3f}, by seed {[round(g, 3) for g in got]}"
-    want(sum(got) / len(got) >= goal, f"held-out accuracy {shown}; the goal is {goal:.2f}")
-    return shown
-
-
-EXERCISES = [leave_one_out, verifier_in_ten_lines, compose]
-EXERCISES += [break_the_grader, tests_that_hold, beat_the_default]
-
-
-def check(number, path):
+def check(name, path):
     """Run the file and the check. Returns (is it solved?, a message)."""
     try:
         names = runpy.run_path(str(path))
     except (OSError, SyntaxError, ImportError) as error:  # other errors show a traceback
         raise DataError(f"{path} cannot be run: {type(error).__name__}: {error}") from error
     try:
-        said = EXERCISES[number - 1](Solution(names))
+        EXERCISES[name](Solution(names))
     except Unsolved as reason:
         return False, f"not yet: {reason}"
-    return True, f"solved: {said}" if said else "solved"
+    return True, "solved"
 
 
 def main(argv=None):
     parser = parser_of(__doc__)
-    parser.add_argument("number", nargs="?", type=int, choices=range(1, len(EXERCISES) + 1))
+    parser.add_argument("name", nargs="?", choices=EXERCISES)
     parser.add_argument("file", nargs="?", help="your file (without it, shows the exercise)")
     args = parser.parse_args(argv)
     if args.file:
-        solved, said = check(args.number, args.file)
+        solved, said = check(args.name, args.file)
         print(wrapped(said))
         return not solved
-    asked = inspect.getdoc(EXERCISES[args.number - 1]) if args.number else ""
+    asked = inspect.getdoc(EXERCISES[args.name]) if args.name else ""
     print("\n\n".join(wrapped(part, hang="") for part in asked.split("\n\n")) or __doc__)
     return 0
 

@@ -339,8 +339,11 @@ def judge(adapter, case):
             f"its shape is {shape(outputs[0])}" if shape(outputs[0]) else f"it returns {outputs[0]}"
         )
         return Result(case, "MISTAKE", f"{found}, and should be {' or '.join(map(str, wanted))}")
-    right = " or ".join(str(shortened(answer)) for answer in answers)
-    other = f"another answer: {shortened(outputs)}, right is {right}"
+    number = next(
+        i for i, one in enumerate(outputs) if not same(one, answers[0][i], case["tolerance"])
+    )
+    right = {str(shortened(answer[number])): None for answer in answers}
+    other = f"another answer: {shortened(outputs[number])}, right is {' or '.join(right)}"
     return Result(case, "MISTAKE", case.get("otherwise", other))
 
 
@@ -351,7 +354,7 @@ def shape(value):
 def shortened(value):
     if isinstance(value, (list, tuple)):
         return [shortened(inner) for inner in value]
-    return round(value, 10) if isinstance(value, float) else value
+    return float(f"{value:.4g}") if isinstance(value, float) else value
 
 
 def check(adapter, cases=None):
@@ -388,7 +391,7 @@ def tell_steps(results, file):
         if wrong:
             say(f"{number} {name:22}wrong in {len(wrong)} of {len(found)} cases: {wrong[0].what}")
         elif found:
-            choice = found[0].what and f": {found[0].what}"
+            choice = next((f": {result.what}" for result in found if result.what), "")
             say(f"{number} {name:22}right in {len(found)} cases{choice}")
         if (wrong or not found) and name != "kl":
             next_step = next_step or (number, name, wrong)
