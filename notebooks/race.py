@@ -50,7 +50,8 @@ def completions_needed(flags, seed, game=GAME, goal=GOAL):
         command = [sys.executable, "train.py", *game, *flags, *where]
         ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
         if ran.returncode != 0:
-            raise DataError(f"seed {seed}: {ran.stderr.strip() or ran.stdout.splitlines()[-1]}")
+            said = (ran.stdout + ran.stderr).strip().splitlines()
+            raise DataError(f"seed {seed}: {said[-1]}")
         run = Path(folder, "run")
         rows = read_log(run)
         reached = [n for n, row in rows.items() if row.get("eval_sampled_accuracy", 0) >= goal]

@@ -71,8 +71,11 @@ def gradient_of_kl(logp, ref_logp):
 def compute_grpo_loss(model, ids, real, start, rewards, temperature):
     """The loss of page.py: one update per batch, so the old log-probs are those of now."""
     logp = logprobs(model(ids, real), ids, temperature)
+    # There may be several stops: here they all become the first.
+    stops = torch.tensor(model.config["eos_token_id"]).flatten()
+    one_stop = ids.where(~torch.isin(ids, stops), stops[0])
     widths = torch.full(
         (len(ids),), start
-    )  # prompts are padded on the left, so all end in one column
-    mask = completion_mask(ids, widths, model.config["eos_token_id"], pad_id=0)
+    )  # with padding on the left, all prompts end in one column
+    mask = completion_mask(one_stop, widths, stops[0], pad_id=0)
     return loss(logp, logp.detach(), advantages(rewards).flatten(), mask, (0.2, 0.2), mask)

@@ -161,14 +161,16 @@ def measured():
     result = {"columns": columns, "rows": [], "sentences": {}, "curves": {}, "seeds": [0]}
     for one in BROKEN:
         both = run(one.flags), run(f"{one.flags} --method {PATH}:{one.name}")
-        right, broken = (summary(rows, one.column) for rows in both)
-        accuracies = [summary(rows, "accuracy") for rows in both]
-        result["rows"].append([one.bug, one.column, right, broken, *accuracies])
-        result["sentences"][one.name] = f"{broken}, where a right run has {right}"
+        row = [one.bug, one.column]
+        for column, suffix in ((one.column, ""), ("accuracy", "_accuracy")):
+            right, broken = (summary(rows, column) for rows in both)
+            result["sentences"][one.name + suffix] = f"{broken}, where a right run has {right}"
+            row += [right, broken]
+        result["rows"].append(row)
         curves = [[] if isinstance(rows, str) else rows for rows in both]
         numbers = [[float(f"{row[one.column]:.3g}") for row in rows] for rows in curves]
         result["curves"][one.name] = numbers
-        print(*result["rows"][-1], sep="  ", flush=True)
+        print(*row, sep="  ", flush=True)
     return result
 
 

@@ -396,7 +396,8 @@ def tell_steps(results, file):
         if (wrong or not found) and name != "kl":
             next_step = next_step or (number, name, wrong)
     if next_step is None:
-        return say(f"\nnext: train with it: python notebooks/page.py --step {file}")
+        print(f"\nnext: train with it: python notebooks/page.py --step {file}")
+        return
     number, name, wrong = next_step
     page = f"notebooks/build/README.md, section {number}"
     print(f"\nnext: {'mend' if wrong else 'write'} {name} ({page})")

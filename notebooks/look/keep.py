@@ -38,7 +38,10 @@ from notebooks.command import parser_of, run_command
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "notebooks" / "results"
-PAGES = [ROOT / "README.md", ROOT / "notebooks" / "MEASURED.md"]
+PAGES = [
+    ROOT / "README.md",
+    *(ROOT / "notebooks" / f"{name}.md" for name in ("MEASURED", "BUGS", "RACE")),
+]
 
 # ---- 1. Results ------------------------------------------------------------------------------------
 

@@ -1,11 +1,13 @@
-"""build/: a solution is right and trains; what students write instead is named rightly; the judge says what comes next."""
+"""build/: a solution is right and trains, what students write instead is named rightly, and the judge says what comes
+next; race.py counts."""
 
-import subprocess
+import json
+import runpy
 import sys
 
 import pytest
+import torch
 
-import train
 from appendix.plumbing import DataError
 from conftest import ROOT
 from notebooks import page, race
@@ -20,31 +22,146 @@ SOLUTION = (LAB / "build" / "solution.py").read_text()
 
 
 def told(source, folder, capsys):
-    """What check.py --mine prints of a file: {the function: its line}, what comes next, and the exit status."""
+    """What check.py --mine prints of a file: {the function: what it says of it}, and what comes next."""
     (folder / "mine.py").write_text(source)
     status = check.main([str(folder / "mine.py"), "--mine"])
     lines, _, following = capsys.readouterr().out.partition("\nnext: ")
+    assert status == ("wrong in" in lines)
     lines = " ".join(lines.split())
     for number, name in enumerate(dict.fromkeys(check.STEPS.values()), 1):
         lines = lines.replace(f"{number} {name} ", f"\n{name}: ")
-    return dict(line.split(": ", 1) for line in lines.split("\n") if line), following, status
+    return dict(line.strip().split(": ", 1) for line in lines.split("\n") if line), following
 
 
 def test_what_is_not_written_is_not_spoken_of(tmp_path, capsys):
-    assert told(SKELETON, tmp_path, capsys) == ({}, f"write extract_boxed_answer ({PAGE}1)\n", 0)
+    where = "notebooks/build/README.md, section"
+    lines, following = told(SKELETON, tmp_path, capsys)
+    assert (lines, following) == ({}, f"write extract_boxed_answer ({where} 1)\n")
     box = SOLUTION.partition("def advantages")[0]
-    lines, following, status = told(SKELETON + box, tmp_path, capsys)
-    assert lines == {"extract_boxed_answer": "right in 6 cases "} or [*lines] == [*lines][:1]
-    assert following == f"write advantages ({PAGE}2)\n" and status == 0
-
-
-PAGE = "notebooks/build/README.md, section "
+    lines, following = told(SKELETON + box, tmp_path, capsys)
+    assert [*lines] == ["extract_boxed_answer"] and following == f"write advantages ({where} 2)\n"
 
 
 def test_the_solution_is_right_and_comes_to_the_end(tmp_path, capsys):
-    lines, following, status = told(SKELETON + SOLUTION, tmp_path, capsys)
+    lines, following = told(SKELETON + SOLUTION, tmp_path, capsys)
     assert len(lines) == 6 and all(line.startswith("right in ") for line in lines.values())
-    assert following.startswith("train with it: python notebooks/page.py --step") and status == 0
-    source = SOLUTION.replace("torch.expm1(-d)", "(-d).exp() - 1")  # the KL is judged, and stops nobody
-    lines, following, status = told(SKELETON + source, tmp_path, capsys)
-    assert "wrong in 1 of 3" in lines["kl"] and following.startswith("train with it") and status == 1
+    assert following.startswith("train with it: python notebooks/page.py --step")
+    source = SOLUTION.replace("torch.expm1(-d)", "torch.exp(-d) - 1")
+    lines, following = told(SKELETON + source, tmp_path, capsys)
+    assert "use expm1" in lines["kl"] and following.startswith("train with it")  # it stops nobody
+
+
+FIRST = r"""
+import re
+def extract_boxed_answer(text):
+    found = re.search(r"\\boxed\{([^}]*)\}", text)
+    return found.group(1) if found else None
+"""
+NOT_PAD = """
+def completion_mask(ids, prompt_lengths, stop_id, pad_id):
+    return (torch.arange(1, ids.size(1)) >= prompt_lengths[:, None]) & (ids[:, 1:] != pad_id)
+"""
+OVER = "(rewards - rewards.mean({0})) / (rewards.std({0}) + 1e-8)"
+WRONG = [  # the function; a piece of the solution and what stands there instead, or whole functions; what the judge says
+    ("extract_boxed_answer", FIRST, "the first box, up to the first }"),
+    ("extract_boxed_answer", FIRST.replace("search", "findall").replace("found.group(1)", "found[-1]"), "the last box, up to the first }"),
+    ("extract_boxed_answer", ("rpartition", "partition"), "the first box"),
+    ("extract_boxed_answer", ("    return None", "    return rest if box else None"), "a box that is never closed counts"),
+    ("extract_boxed_answer", ("    return None", "    return ''"), "no box is ''"),
+    ("advantages", f"def advantages(rewards): return {OVER.format('')}", "normalised over the batch with B - 1"),
+    ("advantages", f"def advantages(rewards): return {OVER.format(0)}", "over the prompts, not over the group, G - 1"),
+    ("advantages", "def advantages(rewards): return rewards", "no baseline: the rewards themselves"),
+    ("advantages", (".masked_fill(equal, 0.0)", ""), "a rounding error of the mean is divided by a tiny std"),
+    ("advantages", ("rewards - mean", "mean - rewards"), "the sign is reversed"),
+    ("completion_mask", NOT_PAD, "the stop token is never trained"),
+    ("completion_mask", (".float()[:, 1:]", ".float()[:, :-1]"), "one too late"),
+    ("completion_mask", (".float()[:, 1:]", ".float()"), "its shape is (2, 7), and should be (2, 6)"),
+    ("completion_mask", ("(ids == stop_id) & completion", "(ids == stop_id)"), "the stop is looked for in the prompt too"),
+    ("completion_mask", ("(stops_before == 0)", "(stops_before >= 0)"), "padding is trained"),
+    ("completion_mask", ("prompt_lengths[:, None]", "prompt_lengths[0]"), "the first prompt's length is used for all"),
+    ("logprobs", (" / temperature", ""), "at temperature 1, although 0.5 was sampled at"),
+    ("logprobs", (".log_softmax(-1)[:, :-1]", ".log_softmax(-1)[:, 1:]"), "logits and tokens are off by one"),
+    ("logprobs", ("log_softmax", "softmax"), "probabilities, not their logarithms"),
+    ("logprobs", ("logits.float()", "logits"), "the softmax is not taken in fp32"),
+    ("loss", ("return -(", "return ("), "the sign is reversed"),
+    ("loss", ("minimum", "maximum"), "max for min: clipped on the wrong side"),
+    ("loss", ("torch.minimum(ratio * A, clipped * A)", "clipped * A"), "clipped ratio without the min"),
+    ("loss", ("torch.minimum(ratio * A, clipped * A)", "ratio * A"), "not clipped"),
+    ("loss", ("logp - old_logp)", "logp - logp.detach())"), "the ratio is always 1"),
+    ("loss", ("(logp - old_logp).exp()", "logp - old_logp"), "a difference of log-probs, not a ratio"),
+    ("loss", ("/ batch_mask", "/ mask"), "each micro-batch is divided by its own number of tokens"),
+    ("loss", (".sum() / batch_mask.sum().clamp(min=1)", ".mean()"), "padding counts in the mean"),
+    ("loss", ("-(gain * mask)", "-gain"), "the mask is not used in the sum"),
+    ("loss", ("(gain * mask).sum() / batch_mask.sum().clamp(min=1)", "(gain * mask)"), "a loss is one number"),
+    ("kl", ("torch.expm1(-d) + d", "d"), "k1 in the loss: the gradient is 1 wherever the reference is"),
+    ("kl", ("logp - ref_logp", "ref_logp - logp"), "k3 the other way round"),
+]  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:.*degrees of freedom")
+@pytest.mark.parametrize("function, written, says", WRONG)
+def test_what_students_write_is_named(function, written, says, tmp_path, capsys):
+    source = SOLUTION
+    if isinstance(written, tuple):
+        assert source.count(written[0]) == 1
+        written = source.replace(*written)
+    lines, following = told(SKELETON + source + "\n\n" + written, tmp_path, capsys)
+    assert f" cases: {says}" in lines[function] or f" {says}" in lines[function]
+    assert [name for name, line in lines.items() if "wrong in" in line] == [function]
+    assert following.startswith(f"mend {function} (") or function == "kl"
+    assert ("by hand: " in following) == (function != "kl")
+
+
+def test_the_page_trains_with_it(tmp_path, monkeypatch, capsys):
+    """With two steps. Its own names are replaced; the gradient is the page's up to rounding."""
+    (tmp_path / "mine.py").write_text(SKELETON + SOLUTION + "\nTINY['steps'] = 2\n")
+    monkeypatch.setattr(sys, "argv", ["page.py", "--step", str(tmp_path / "mine.py")])
+    ran = runpy.run_path(str(LAB / "page.py"), run_name="__main__")
+    assert "step   0  held-out accuracy 0.0" in capsys.readouterr().out
+    model = page.Qwen3(LAB / "tiny")
+    ids, real, start, rewards, _ = page.roll_out(model, page.sums(4), 8, 40, 1.0)
+    gradients = []
+    for loss in (ran["compute_grpo_loss"], page.compute_grpo_loss):
+        value = loss(model, ids, real, start, rewards, 0.8)
+        gradients.append(
+            torch.cat([g.flatten() for g in torch.autograd.grad(value, [*model.weights.values()])])
+        )
+    assert ran["extract_boxed_answer"] is not page.extract_boxed_answer
+    assert torch.allclose(*gradients, atol=1e-6) and gradients[0].norm() > 0.01
+
+
+# ---- The race ----------------------------------------------------------------------------------------
+
+
+def test_completions_count_until_the_goal(monkeypatch, capsys):
+    game = ["--model", str(LAB / "tiny"), "--task", "arithmetic", "--eval-problems", "4"]
+    flags = "--steps 3 --prompts-per-step 8 --num-samples 4 --max-new-tokens 40".split()
+    found = {
+        step: {"eval_sampled_accuracy": value} for step, value in enumerate((0.2, 0.5, 0.9, 0.8))
+    }
+    monkeypatch.setattr(race, "read_log", lambda run: found)
+    assert race.completions_needed(flags, 0, game) == 2 * 8 * 4
+    assert race.completions_needed(flags, 0, game, goal=0.91) is None
+    with pytest.raises(DataError, match="seed 0: .*there is no --fast"):
+        race.completions_needed(["--fast"], 0, game)
+    monkeypatch.setattr(
+        race, "completions_needed", lambda flags, seed: [1000, 2000, None][seed % 3]
+    )
+    race.main(["--lr", "1e-3"])
+    row = json.loads(capsys.readouterr().out.splitlines()[-1])["rows"][0]
+    assert row[:5] == ["not reached", "1,000", "2,000", "-", "`python -m notebooks.race --lr 1e-3`"]
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        "--temperature 0.6",
+        "--reward boxed",
+        "--eval-problems 10",
+        "--method notebooks/methods/top_p.py",
+    ],
+)
+def test_another_game_is_refused(flags, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    with pytest.raises(DataError, match="the same for everybody|as GRPO samples"):
+        race.check_rules(flags.split(), race.GAME)

@@ -26,7 +26,7 @@ import numpy, safetensors.torch, sympy, tokenizers, torch._dynamo
 root, results = sys.argv[2], []
 if sys.argv[3:]:
     sys.path[0] = root
-    import eval, notebooks.exercises, notebooks.claims.start, train
+    import eval, notebooks.rewards.reasoning, notebooks.claims.start, train
 sys.modules |= dict.fromkeys(sys.argv[1].split())
 for how, name, *words in json.load(sys.stdin):
     with tempfile.TemporaryFile("w+") as said:
@@ -84,17 +84,15 @@ conformance.check {}
 conformance.board {}
 conformance.graders.run {}
 conformance.graders.run nothing.py --cases {}
-exercises 3 {}
 models.make_tiny --random --out {}
 models.get_smollm2 {}
 """
 WRONG = "missing empty text.txt run full broken.py nothing.py".split()
-FINE = [  # what is no mistake: a new folder, an empty one, a file that solves nothing
+FINE = [  # what is no mistake: a new folder, an empty one
     "models.make_tiny --random --out missing",
     "models.make_tiny --random --out empty",
     "models.get_smollm2 missing",
     "models.get_smollm2 empty",
-    "exercises 3 nothing.py",
 ]
 MORE = """
 look.keep nobody
@@ -107,6 +105,7 @@ claims.claims
 claims.claim
 conformance.graders.run nothing.py --python nobody
 conformance.check nothing.py --only nobody
+race --temperature 0.6
 models.make_tiny
 autorule.autorule text.txt --teacher DIR --out text.txt
 """
