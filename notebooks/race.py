@@ -70,13 +70,9 @@ def main(argv=None):
         counts.append(completions_needed(flags, seed))
         print(f"seed {seed}: {counts[-1] or 'not reached'}", flush=True)
     mean = "not reached" if None in counts else f"{fmean(counts):,.0f}"
+    numbers = [f"{count:,}" if count else "-" for count in counts]
     command = " ".join(["python -m notebooks.race", *flags])
-    row = [
-        mean,
-        *(f"{count:,}" if count else "-" for count in counts),
-        f"`{command}`",
-        git_commit(),
-    ]
+    row = [mean, *numbers, f"`{command}`", git_commit()]
     columns = ["completions", *(f"seed {seed}" for seed in SEEDS), "command", "commit"]
     print(json.dumps({"columns": columns, "rows": [row], "seeds": SEEDS}))
 

@@ -63,6 +63,11 @@ def reward(text, truth, finished):
     return float(finished and extract_boxed_answer(text) == truth.strip())
 
 
+def gradient_of_logprobs(logits, ids, temperature):
+    logits = logits.requires_grad_()
+    return torch.autograd.grad(logprobs(1 * logits, ids, temperature).sum(), logits)[0]
+
+
 def gradient_of_kl(logp, ref_logp):
     logp = logp.requires_grad_()
     return torch.autograd.grad(kl(logp, ref_logp).sum(), logp)[0]

@@ -124,16 +124,16 @@ class KLReversed(KL):
 Broken = namedtuple("Broken", "name flags column bug case")
 KL_FLAGS = "--method notebooks/methods/kl.py --kl-coef 1 --lr 1e-3 --steps 25"
 BROKEN = [
-    Broken("OneStream", "", "mixed", "one random stream", "sampling: seed and row"),
-    Broken("StaleSampler", "", "mismatch", "the sampler keeps old weights", "sampling: after an update"),
-    Broken("OtherTemperature", "", "mismatch", "two temperatures", "log-probs: temperature"),
-    Broken("OffByOne", "", "mismatch", "a mask one column late", "mask: a stop in the middle"),
-    Broken("StopNotTrained", "", "completion_length", "the stop is not trained", "mask: the pad is the stop token"),
-    Broken("PaddingTrained", "", "completion_length", "padding is trained", "mask: a stop in the middle"),
-    Broken("SignReversed", "", "reward", "the wrong sign", "loss: the first update"),
-    Broken("OwnMeans", "--micro-batch-tokens 600", "grad_norm", "each micro-batch its own mean", "loss: micro-batches"),
-    Broken("RatioOfOne", "--updates-per-batch 4 --lr 1e-3", "clipped", "a ratio of always 1", "loss: three updates"),
-    Broken("KLReversed", KL_FLAGS, "kl", "the KL pushes away", "KL: gradient"),
+    Broken("OneStream", "", "mixed", "One random stream", "sampling: seed and row"),
+    Broken("StaleSampler", "", "mismatch", "The sampler keeps old weights", "sampling: after an update"),
+    Broken("OtherTemperature", "", "mismatch", "Two temperatures", "log-probs: temperature"),
+    Broken("OffByOne", "", "mismatch", "A mask one column late", "mask: a stop in the middle"),
+    Broken("StopNotTrained", "", "completion_length", "The stop is not trained", "mask: the pad is the stop token"),
+    Broken("PaddingTrained", "", "completion_length", "Padding is trained", "mask: a stop in the middle"),
+    Broken("SignReversed", "", "reward", "The wrong sign", "loss: the first update"),
+    Broken("OwnMeans", "--micro-batch-tokens 600", "grad_norm", "Each micro-batch its own mean", "loss: micro-batches"),
+    Broken("RatioOfOne", "--updates-per-batch 4 --lr 1e-3", "clipped", "A ratio of always 1", "loss: three updates"),
+    Broken("KLReversed", KL_FLAGS, "kl", "The KL pushes away", "KL: gradient"),
 ]  # fmt: skip
 
 
@@ -164,7 +164,7 @@ def measured():
         row = [one.bug, one.column]
         for column, suffix in ((one.column, ""), ("accuracy", "_accuracy")):
             right, broken = (summary(rows, column) for rows in both)
-            result["sentences"][one.name + suffix] = f"{broken}, where a right run has {right}"
+            result["sentences"][one.name + suffix] = f"{broken} (right: {right})"
             row += [right, broken]
         result["rows"].append(row)
         curves = [[] if isinstance(rows, str) else rows for rows in both]
@@ -181,11 +181,11 @@ def draw(file):
 
     kept = load("bugs")["curves"]
     titles = [f"{number} {one.bug}" for number, one in enumerate(BROKEN, 1)]
-    figure, axes = panels(*titles, rows=5, height=1.7)
+    figure, axes = panels(*titles, rows=5, height=1.7, xticks=[1, 5, 10, 15, 20, 25])
     for axis, one in zip(axes, BROKEN):
         for curve, label, color in zip(kept[one.name], ("right", "broken"), ("#888888", "C1")):
             axis.plot(range(1, len(curve) + 1), curve, label=label if curve else "_", color=color)
-        axis.set_ylabel(one.column)
+        axis.set(ylabel=one.column, xlim=(1, max(map(len, kept[one.name]))))
     axes[0].text(8, 0.5, "broken: does not start", color="C1", weight="bold", ha="center")
     axes[0].set(ylim=(0, 1.1))
     name_lines(*axes).savefig(file, metadata={"Date": None})

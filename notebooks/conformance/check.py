@@ -12,6 +12,7 @@ with float32 tensors (ids are int64), and may return tensors or lists:
     loss(logp, old_logp, advantages (B,), mask, clip) -> scalar; all others (B, T-1), clip is (low, high)
     completion_mask(ids (B, T), prompt_lengths (B,), stop_id, pad_id) -> (B, T-1), 1 where ids[:, 1:] is trained
     logprobs(logits (B, T, V), ids (B, T), temperature) -> (B, T-1)
+    gradient_of_logprobs: the same arguments -> (B, T, V), the gradient of their sum
     kl(logp, ref_logp) -> (B, T-1)          gradient_of_kl(logp, ref_logp) -> (B, T-1), of the term as it is trained
     reward(text, truth, finished) -> float          extract(text) -> str or None          grade(answer, truth) -> bool
     choose(logits (R, V), uniforms (R,), temperature) -> tokens (R,)
@@ -39,6 +40,7 @@ are not mistakes.
 """
 
 import argparse
+import faulthandler
 import importlib.util
 import inspect
 import json
@@ -47,6 +49,8 @@ import os
 import sys
 import tempfile
 import textwrap
+import traceback
+import warnings
 from collections import Counter, namedtuple
 from pathlib import Path
 from types import SimpleNamespace
@@ -55,6 +59,7 @@ import torch
 
 INTEGERS = ("ids", "prompt_lengths", "attention_mask")  # all other lists of numbers are float32
 NOT_TENSORS = "clip rows company micro_batches returned words prompt sampled replies".split()
+OPTIONAL = {*"tool_mask top_p top_k num_tokens rank".split()}
 PER_ROW = "logp old_logp sampled_logp advantages mask".split()
 
 
@@ -169,6 +174,8 @@ def function_of(adapter, name, arguments=()):
         raise NotImplementedError(name)
     parameters = inspect.signature(function).parameters
     missing = [argument for argument in arguments if argument not in parameters]
+    if missing and OPTIONAL.isdisjoint(missing):
+        raise TypeError(f"its arguments are called {', '.join(arguments)}")
     if missing:
         raise NotImplementedError(f"{name} without {', '.join(missing)}")
     return function
@@ -196,8 +203,8 @@ def call_loss(adapter, name, micro_batches=(slice(None),), **arguments):
     for rows in micro_batches:
         some = {key: value[rows] for key, value in arguments.items() if key in PER_ROW}
         part = loss(**arguments | some, **more)
-        if part.dim():
-            raise ValueError(f"a loss is one number, this has the shape {tuple(part.shape)}")
+        if not isinstance(part, torch.Tensor) or part.dim():
+            raise ValueError(f"a loss is a tensor of one number, this is {part}")
         total = total + (part if whole else part / len(micro_batches))
     if not total.requires_grad:
         return torch.zeros_like(logp)
@@ -326,7 +333,11 @@ def judge(adapter, case):
     except NotImplementedError as error:
         return Result(case, "not offered", str(error))
     except Exception as error:
-        return Result(case, "MISTAKE", f"it raises {type(error).__name__}: {error}")
+        file = Path(getattr(adapter, "__file__", "")).name
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [frame.lineno for frame in frames if Path(frame.filename).name == file]
+        where = f" (line {lines[-1]})" if lines else ""
+        return Result(case, "MISTAKE", f"it raises {type(error).__name__}: {error}{where}")
     for verdict, known in (("ok", case["answers"]), ("MISTAKE", case["mistakes"])):
         for name, expected in known.items():
             if same(outputs, expected, case["tolerance"]):
@@ -342,8 +353,8 @@ def judge(adapter, case):
     number = next(
         i for i, one in enumerate(outputs) if not same(one, answers[0][i], case["tolerance"])
     )
-    right = {str(shortened(answer[number])): None for answer in answers}
-    other = f"another answer: {shortened(outputs[number])}, right is {' or '.join(right)}"
+    right = {repr(shortened(answer[number])): None for answer in answers}
+    other = f"another answer: {shortened(outputs[number])!r}, right is {' or '.join(right)}"
     return Result(case, "MISTAKE", case.get("otherwise", other))
 
 
@@ -372,6 +383,7 @@ STEPS = {  # of notebooks/build, by the kit's names
     "advantages": "advantages",
     "completion_mask": "completion_mask",
     "logprobs": "logprobs",
+    "gradient_of_logprobs": "logprobs",
     "loss": "loss",
     "kl": "kl",
     "gradient_of_kl": "kl",
@@ -379,13 +391,13 @@ STEPS = {  # of notebooks/build, by the kit's names
 
 
 def tell_steps(results, file):
-    """Print a line for each function that is written, and what to do next."""
+    """Print a line for each function that is written, and what to do next. Returns the exit status."""
     steps = {name: [] for name in STEPS.values()}
     for result in results:
         name = STEPS.get(result.case["function"], result.case["function"])
         if result.verdict != "not offered":
             steps.setdefault(name, []).append(result)
-    next_step = None
+    todo = []
     for number, (name, found) in enumerate(steps.items(), 1):
         wrong = [result for result in found if result.verdict == "MISTAKE"]
         if wrong:
@@ -393,19 +405,19 @@ def tell_steps(results, file):
         elif found:
             choice = next((f": {result.what}" for result in found if result.what), "")
             say(f"{number} {name:22}right in {len(found)} cases{choice}")
-        if (wrong or not found) and name != "kl":
-            next_step = next_step or (number, name, wrong)
-    if next_step is None:
+        if wrong or not found and name != "kl":
+            todo.append((not wrong, number, name, wrong[:1]))  # mend first
+    if not todo:
         print(f"\nnext: train with it: python notebooks/page.py --step {file}")
-        return
-    number, name, wrong = next_step
-    page = f"notebooks/build/README.md, section {number}"
-    print(f"\nnext: {'mend' if wrong else 'write'} {name} ({page})")
-    if wrong:
-        case = wrong[0].case
-        say(f"case:     {case['name']}: {case['tests']}")
-        say(f"by hand:  {case['derivation']}")
-        say(f"in a run: {case['run']}")
+        return 0
+    _, number, name, wrong = min(todo)
+    verb = "mend" if wrong else "write"
+    print(f"\nnext: {verb} {name} (notebooks/build/README.md, section {number})")
+    for result in wrong:
+        say(f"case:     {result.case['name']}: {result.case['tests']}")
+        say(f"call:     {str(result.case['calls'][0])[:300]}")
+        say(f"by hand:  {result.case['derivation']}")
+    return len(wrong)
 
 
 def main(argv=None):
@@ -413,17 +425,19 @@ def main(argv=None):
     parser.add_argument("adapter", help="a file with some of the functions, or FILE.py:CLASS")
     parser.add_argument("--explain", action="store_true", help="show derivations of wrong cases")
     parser.add_argument("--only", default="", help="check only cases whose names begin with this")
-    parser.add_argument(
-        "--mine", action="store_true", help="a line for each function, what to do next"
-    )
+    parser.add_argument("--mine", action="store_true", help="for students: say what to do next")
     flags = parser.parse_args(argv)
     cases = [case for case in read_cases() if case["name"].startswith(flags.only)]
     if not cases:
         parser.error(f"--only {flags.only}: no case's name begins so")
-    results = check(adapter_of(flags.adapter), cases)
+    adapter = adapter_of(flags.adapter)
+    warnings.filterwarnings("ignore", "std.*degrees of freedom")
     if flags.mine:
-        tell_steps(results, flags.adapter)
-        return int(any(result.verdict == "MISTAKE" for result in results))
+        faulthandler.dump_traceback_later(15, exit=True)  # a student's loop may never end
+    results = check(adapter, cases)
+    if flags.mine:
+        faulthandler.cancel_dump_traceback_later()
+        return tell_steps(results, flags.adapter)
     for result in results:
         missing = result.verdict == "not offered"
         what = f"not offered ({result.what})" if missing else result.what

@@ -40,7 +40,7 @@ ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "notebooks" / "results"
 PAGES = [
     ROOT / "README.md",
-    *(ROOT / "notebooks" / f"{name}.md" for name in ("MEASURED", "BUGS", "RACE")),
+    *map((ROOT / "notebooks").joinpath, ("MEASURED.md", "BUGS.md", "RACE.md")),
 ]
 
 # ---- 1. Results ------------------------------------------------------------------------------------

@@ -102,7 +102,11 @@ def kl(logp, ref_logp):
     return {"k1": [[d]], "k2": [[d * d / 2]], "k3": [[math.expm1(-d) + d]]}
 
 
-OTHERS = "advantages: equal rewards", "advantages: a group of one", "log-probs: bf16"
+OTHERS = [
+    f"advantages: {name}"
+    for name in ("equal rewards", "a group of one", "an equal group beside a mixed one")
+]
+OTHERS.append("log-probs: bf16")
 FORMULAS = {one.__name__: one for one in (advantages, loss, correction, logprobs, kl)}
 DERIVED = [name for name, case in CASES.items() if case["function"] in FORMULAS]
 
@@ -175,30 +179,16 @@ def k3(logp, ref_logp):
     return (ref_logp - logp).exp() - 1 + logp - ref_logp
 
 
-def first_box(text):
-    return text.partition("\\boxed{")[2].partition("}")[0] if "\\boxed{" in text else None
-
-
 MUTANTS = [  # case, the name by which it must be recognised, the function of the adapter
-    ("advantages: std of the group", "normalised over the batch, not the group", lambda rewards: standardise(rewards, (0, 1))),
     ("advantages: rows of a group", "groups are read across prompts", across_prompts),
     ("advantages: equal rewards", CASES["advantages: equal rewards"]["otherwise"], lambda rewards: standardise(rewards, 1)),
     ("advantages: a group of one", "NaN: the std of one number with G - 1", lambda rewards: standardise(rewards, 1, 1)),
-    ("loss: the first update", "no gradient: the ratio is computed without one", surrogate(lambda r, A, clipped: torch.minimum(r * A, clipped * A).detach())),
-    ("loss: clip at both signs", "max for min: clipped on the wrong side", surrogate(lambda r, A, clipped: torch.maximum(r * A, clipped * A))),
-    ("loss: three updates", "the ratio is always 1", surrogate(lambda r, A, clipped: r / r.detach() * A)),
     ("loss: micro-batches", "each micro-batch is divided by its own number of tokens", surrogate(lambda r, A, clipped: r * A)),
-    ("mask: the pad is the stop token", "the stop token is never trained", not_pad),
     ("mask: tokens of a tool", "the tool's tokens are trained", not_pad),
-    ("log-probs: temperature", "at temperature 1, although 0.5 was sampled at", untempered),
     ("log-probs: top-p", "over the whole vocabulary, although a part was sampled from", untempered),
-    ("log-probs: bf16", "the softmax is not taken in fp32", untempered),
-    ("KL: which estimator", "k3 the other way round", lambda logp, ref_logp: k3(ref_logp, logp)),
-    ("KL: gradient", "k1 in the loss: the gradient is 1 wherever the reference is", lambda logp, ref_logp: torch.ones_like(logp)),
     ("KL: k3 in fp32 at small differences", "exp(-d) - 1 loses a small d to rounding (use expm1)", k3),
     ("reward: cut off", "a completion that was cut off is paid", lambda text, truth, finished: 1.0),
     ("reward: a list of the wrong length", "one reward becomes that of all", lambda returned, count: torch.tensor(returned).expand(count)),
-    ("extract: last, empty, nested", "the first box, up to the first }", first_box),
     ("grade: a number near by", "floats within 1e-6 are equal", lambda answer, truth: answer != "" and abs(float(answer) - float(truth)) < 1e-6),
     ("sampling: seed and row", "a row depends on the rows above it", lambda rows, steps, seed: torch.rand(len(rows), steps, generator=torch.Generator().manual_seed(seed))),
     ("sampling: after an update", "the sampler keeps the weights of the start", lambda lora: adapter("this_project").after_update(lora, broken.StaleSampler())),
@@ -311,12 +301,21 @@ def test_a_function_of_a_file_that_cannot_be_imported_runs_as_it_stands(tmp_path
     assert theirs.standardise([1, 3]) == [0, 1]
 
 
-def test_each_run_that_is_broken_on_purpose_shows_in_its_column_and_has_a_case():
-    curves = json.loads((KIT / "curves.json").read_text())
-    for one in broken.BROKEN:
+def test_each_bug_shows_in_its_column_and_has_a_case_and_a_section():
+    kept = keep.load("bugs")
+    page = (ROOT / "notebooks" / "BUGS.md").read_text(encoding="utf-8")
+    sections = re.split(r"^## \d+\. ", page, flags=re.M)[1:]
+    for one, section in zip(broken.BROKEN, sections, strict=True):
         assert issubclass(getattr(broken, one.name), broken.GRPO) and one.case in CASES
-        right = curves[f"right {one.flags}".strip()]
-        assert curves[one.name][one.column] != right.get(one.column)
+        right, wrong = kept["curves"][one.name]
+        assert right != wrong and f"**Log:** `{one.column}`" in section
+        assert section.startswith(one.bug) and f"**Case:** `{one.case}`" in section
+        flag = f"broken.py:{one.name} {one.flags.removeprefix(KL_METHOD)}".strip()
+        assert f"**Flag:** `{flag}`" in section
+        assert re.search(r"\(https://github\.com/\S+\)", section)
+
+
+KL_METHOD = "--method notebooks/methods/kl.py "
 
 
 # ---- Graders -------------------------------------------------------------------------------------

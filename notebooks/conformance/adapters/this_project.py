@@ -181,6 +181,11 @@ def kl(logp, ref_logp):
     return torch.autograd.grad(kl_penalty(logp, ref_logp, weights), weights)[0]
 
 
+def gradient_of_logprobs(logits, ids, temperature):
+    logits = logits.requires_grad_()
+    return torch.autograd.grad(logprobs(logits, ids, temperature).sum(), logits)[0]
+
+
 def gradient_of_kl(logp, ref_logp):
     logp = logp.requires_grad_()
     penalty = kl_penalty(logp, ref_logp, torch.ones_like(logp))
