@@ -31,10 +31,9 @@ GAME = ["--model", str(ROOT / "notebooks" / "tiny"), "--task", "arithmetic", "--
 FIXED = "model task reward prompt stop template eval_every eval_problems resume"
 
 
-def check_rules(flags, game):
+def check_rules(flags):
     """Raise DataError if these flags change what is counted, or how completions are sampled."""
-    usual = train.parse_args(game)
-    read = train.parse_args([*game, *flags])
+    usual, read = train.parse_args(GAME), train.parse_args([*GAME, *flags])
     for name in FIXED.split():
         if getattr(read, name) != getattr(usual, name):
             raise DataError(f"--{name.replace('_', '-')} is the same for everybody: leave it out")
@@ -50,21 +49,20 @@ def completions_needed(flags, seed, game=GAME, goal=GOAL):
         command = [sys.executable, "train.py", *game, *flags, *where]
         ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
         if ran.returncode != 0:
-            said = (ran.stdout + ran.stderr).strip().splitlines()
-            raise DataError(f"seed {seed}: {said[-1]}")
+            raise DataError(f"seed {seed}: {(ran.stdout + ran.stderr).splitlines()[-1]}")
         run = Path(folder, "run")
-        rows = read_log(run)
-        reached = [n for n, row in rows.items() if row.get("eval_sampled_accuracy", 0) >= goal]
+        found = {n: row.get("eval_sampled_accuracy", 0) for n, row in read_log(run).items()}
+        reached = [n for n in found if found[n] >= goal]
         if not reached:
             return None
-        files = sorted(run.glob("samples/*.gz"))
-        return sum(len([*samples_of(file)]) for file in files[: min(reached)])
+        files = sorted(run.glob("samples/*.gz"))[: min(reached)]
+        return sum(len([*samples_of(file)]) for file in files)
 
 
 def main(argv=None):
     parser = parser_of(__doc__)
     _, flags = parser.parse_known_args(argv)
-    check_rules(flags, GAME)
+    check_rules(flags)
     counts = []
     for seed in SEEDS:
         counts.append(completions_needed(flags, seed))

@@ -20,14 +20,17 @@ def flags_of(script, arguments=""):
     """The flags that a script takes. Those of train.py and eval.py are the fields of their Flags and the settings of the
     method, the others' stand in add_argument("--..")."""
     if script in ("train.py", "eval.py"):
-        method = re.search(r"--method (\S+/\S+\.py)", arguments)
+        method = re.search(r"--method (\S+/\S+\.py(?::\w+)?)", arguments)
         settings = find_method(GRPO, f"{ROOT}/{method[1]}" if method else "grpo").Settings
         kind = (train if script == "train.py" else evaluation).Flags
         names = ["help", *kind.__dataclass_fields__, *settings.__dataclass_fields__]
         return {f"--{name.replace('_', '-')}" for name in names}
     source = (ROOT / script).read_text(encoding="utf-8")
     flags = {"--help", *re.findall(rf'"({FLAG})"', source)}
-    more = {"notebooks/claims/claims.py": ["notebooks/claims/claim.py"]}
+    more = {
+        "notebooks/claims/claims.py": ["notebooks/claims/claim.py"],
+        "notebooks/race.py": ["train.py"],
+    }
     return flags.union(*map(flags_of, more.get(script, [])))
 
 

@@ -24,7 +24,7 @@ PATH = Path(__file__).resolve()
 sys.path += [str(PATH.parents[2]), str(PATH.parents[1] / "methods")]
 
 from kl import KL
-from appendix.plumbing import read_rows
+from appendix.plumbing import read_log
 from notebooks.command import parser_of, run_command
 from rlvr import GRPO
 
@@ -139,24 +139,21 @@ BROKEN = [
 
 @cache
 def run(flags):
-    """Return the rows of the log, by default of 15 steps, or the error with which train.py ends."""
+    """Return the rows of the log, by default of 15 steps; none if train.py does not start."""
     with tempfile.TemporaryDirectory() as folder:
         command = f"{sys.executable} train.py --runs {folder} --name run --steps 15 {flags}"
         command += " --eval-every 1000 --save-every 1000 --eval-problems 8"
-        ran = subprocess.run(command.split(), cwd=PATH.parents[2], capture_output=True, text=True)
-        if ran.returncode != 0:
-            return ran.stderr.strip().splitlines()[-1]
-        rows = read_rows(Path(folder, "run", "metrics.jsonl"))
+        subprocess.run(command.split(), cwd=PATH.parents[2], stdout=subprocess.DEVNULL)
+        rows = read_log(Path(folder, "run")).values()
     return [row for row in rows if row.get("grad_norm") is not None]
 
 
 def summary(rows, column):
-    """The mean of the last three steps, and of a run that has not begun its error."""
-    return rows if isinstance(rows, str) else f"{fmean(row[column] for row in rows[-3:]):.3g}"
+    return f"{fmean(row[column] for row in rows[-3:]):.3g}" if rows else "no start"
 
 
 def measured():
-    """Run all of them -> a result for look/keep.py."""
+    """Run all of them -> a result for look/keep.py: means of the last three steps, and curves."""
     columns = ["bug", "column", "right", "broken", "accuracy, right", "broken"]
     result = {"columns": columns, "rows": [], "sentences": {}, "curves": {}, "seeds": [0]}
     for one in BROKEN:
@@ -167,9 +164,8 @@ def measured():
             result["sentences"][one.name + suffix] = f"{broken} (right: {right})"
             row += [right, broken]
         result["rows"].append(row)
-        curves = [[] if isinstance(rows, str) else rows for rows in both]
-        numbers = [[float(f"{row[one.column]:.3g}") for row in rows] for rows in curves]
-        result["curves"][one.name] = numbers
+        curves = [[float(f"{row[one.column]:.3g}") for row in rows] for rows in both]
+        result["curves"][one.name] = curves
         print(*row, sep="  ", flush=True)
     return result
 

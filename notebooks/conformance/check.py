@@ -335,9 +335,9 @@ def judge(adapter, case):
     except Exception as error:
         file = Path(getattr(adapter, "__file__", "")).name
         frames = traceback.extract_tb(error.__traceback__)
-        lines = [frame.lineno for frame in frames if Path(frame.filename).name == file]
-        where = f" (line {lines[-1]})" if lines else ""
-        return Result(case, "MISTAKE", f"it raises {type(error).__name__}: {error}{where}")
+        where = [f" (line {one.lineno})" for one in frames if Path(one.filename).name == file]
+        said = f"it raises {type(error).__name__}: {error}{''.join(where[-1:])}"
+        return Result(case, "MISTAKE", said)
     for verdict, known in (("ok", case["answers"]), ("MISTAKE", case["mistakes"])):
         for name, expected in known.items():
             if same(outputs, expected, case["tolerance"]):
@@ -403,8 +403,8 @@ def tell_steps(results, file):
         if wrong:
             say(f"{number} {name:22}wrong in {len(wrong)} of {len(found)} cases: {wrong[0].what}")
         elif found:
-            choice = next((f": {result.what}" for result in found if result.what), "")
-            say(f"{number} {name:22}right in {len(found)} cases{choice}")
+            choices = [f": {result.what}" for result in found if result.what] or [""]
+            say(f"{number} {name:22}right in {len(found)} cases{choices[0]}")
         if wrong or not found and name != "kl":
             todo.append((not wrong, number, name, wrong[:1]))  # mend first
     if not todo:
@@ -433,7 +433,8 @@ def main(argv=None):
     adapter = adapter_of(flags.adapter)
     warnings.filterwarnings("ignore", "std.*degrees of freedom")
     if flags.mine:
-        faulthandler.dump_traceback_later(15, exit=True)  # a student's loop may never end
+        # A student's loop may never end.
+        faulthandler.dump_traceback_later(15, exit=True, file=sys.__stderr__)
     results = check(adapter, cases)
     if flags.mine:
         faulthandler.cancel_dump_traceback_later()
@@ -451,9 +452,7 @@ def main(argv=None):
     wrong = found["MISTAKE"]
     left = found["not offered"]
     if left == len(results):
-        say(
-            f"error: {flags.adapter} has none of the functions; of several classes name one: FILE.py:NAME"
-        )
+        say(f"error: {flags.adapter} has none of these functions (a class? FILE.py:NAME)")
     print(f"{found['ok']} ok, {wrong} wrong, {left} not offered, of {len(results)} cases")
     return int(wrong > 0 or left == len(results))
 
