@@ -5,8 +5,8 @@ the default, and a recipe of your own (any flags of train.py):
     python -m notebooks.race --lr 3e-3 --prompts-per-step 4 --steps 50
 
 RACE.md has the rules and the table. Three seeds are trained. After each step
-the 500 held-out sums are asked, with one sampled completion each. Whatever was
-sampled for training until then counts, also what was not trained on.
+the model answers the 500 held-out sums once, by sampling. All completions that
+were sampled for training until then count, trained on or not.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""mine.py - write these functions yourself; a judge names each mistake, and at the end they train a model.
+"""mine.py - write these functions yourself; a checker names each mistake, and at the end they train a model.
 
     cp notebooks/build/mine.py mine.py
     python notebooks/conformance/check.py mine.py --mine    what is right, what is wrong, and what comes next
@@ -48,11 +48,11 @@ def loss(logp, old_logp, advantages, mask, clip, batch_mask):
 
 
 def kl(logp, ref_logp):
-    """Estimate the KL to a reference at each token: (B, T-1) -> (B, T-1). Judged, and not trained with."""
+    """Estimate the KL to a reference at each token: (B, T-1) -> (B, T-1). Checked, but not used in training."""
     raise NotImplementedError
 
 
-# ---- Given: how the judge and page.py call them --------------------------------------------------
+# ---- Given: how the checker and page.py call them --------------------------------------------------
 
 
 def extract(text):
@@ -79,8 +79,7 @@ def compute_grpo_loss(model, ids, real, start, rewards, temperature):
     # There may be several stops: here they all become the first.
     stops = torch.tensor(model.config["eos_token_id"]).flatten()
     one_stop = ids.where(~torch.isin(ids, stops), stops[0])
-    widths = torch.full(
-        (len(ids),), start
-    )  # with padding on the left, all prompts end in one column
+    # Padding is on the left, so all prompts end in one column.
+    widths = torch.full((len(ids),), start)
     mask = completion_mask(one_stop, widths, stops[0], pad_id=0)
     return loss(logp, logp.detach(), advantages(rewards).flatten(), mask, (0.2, 0.2), mask)

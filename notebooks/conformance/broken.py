@@ -1,5 +1,5 @@
-"""broken.py - ten methods that are broken on purpose. notebooks/BUGS.md tells
-what they are.
+"""broken.py - ten methods that are broken on purpose;
+notebooks/BUGS.md explains them.
 
 train with one of them; train with each, and beside it without the bug:
     python train.py --method notebooks/conformance/broken.py:OffByOne

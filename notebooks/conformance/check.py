@@ -406,12 +406,12 @@ def tell_steps(results, file):
             choices = [f": {result.what}" for result in found if result.what] or [""]
             say(f"{number} {name:22}right in {len(found)} cases{choices[0]}")
         if wrong or not found and name != "kl":
-            todo.append((not wrong, number, name, wrong[:1]))  # mend first
+            todo.append((not wrong, number, name, wrong[:1]))  # fix first
     if not todo:
         print(f"\nnext: train with it: python notebooks/page.py --step {file}")
         return 0
     _, number, name, wrong = min(todo)
-    verb = "mend" if wrong else "write"
+    verb = "fix" if wrong else "write"
     print(f"\nnext: {verb} {name} (notebooks/build/README.md, section {number})")
     for result in wrong:
         say(f"case:     {result.case['name']}: {result.case['tests']}")

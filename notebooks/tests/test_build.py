@@ -1,4 +1,4 @@
-"""build/: a solution is right and trains, what students write instead is named rightly, and the judge says what comes
+"""build/: a solution is right and trains, what students write instead is named rightly, and the checker says what comes
 next; race.py counts."""
 
 import json
@@ -107,7 +107,7 @@ def test_what_students_write_is_named(function, written, says, tmp_path, capsys)
     lines, following = told(SKELETON + source + "\n\n" + written, tmp_path, capsys)
     assert f" cases: {says}" in lines[function] or f" {says}" in lines[function]
     assert [name for name, line in lines.items() if "wrong in" in line] == [function]
-    assert following.startswith(f"mend {function} (") and "by hand: " in following
+    assert following.startswith(f"fix {function} (") and "by hand: " in following
 
 
 def test_the_page_trains_with_it(tmp_path, monkeypatch, capsys):

@@ -312,7 +312,7 @@ def test_each_bug_shows_in_its_column_and_has_a_case_and_a_section():
         assert right != wrong and f"**Log:** `{one.column}`" in section
         assert section.startswith(one.bug) and f"**Case:** `{one.case}`" in section
         flag = f"broken.py:{one.name} {one.flags.removeprefix(KL_METHOD)}".strip()
-        assert f"**Flag:** `{flag}`" in section
+        assert f"**Flag:** `--method notebooks/conformance/{flag}`" in section
         assert re.search(r"\(https://github\.com/\S+\)", section)
 
 
