@@ -35,8 +35,8 @@ the rows may be a micro-batch), completion_mask tool_mask (B, T), logprobs top_p
 A function that is missing, or that raises NotImplementedError, counts as not offered. Raise it, for example, if the
 project refuses some arguments with a clear error. A loss that divides by a fixed length must divide by 8.
 To test only whole steps, on a model with 48 weights: check.py ADAPTER.py --only step
-The exit status is 1 if anything is wrong, or if nothing is offered; with --mine, until all is right. Choices (G or G - 1, four norms) are reported and
-are not mistakes.
+The exit status is 1 if anything is wrong, or if nothing is offered; with --mine, until all is right. Choices (G or
+G - 1, four norms) are reported and are not mistakes.
 """
 
 import argparse
