@@ -4,8 +4,7 @@
     python tests/bench_training.py --shape 0.6B --rows 1     random weights in the shape of Qwen3-0.6B: peak memory
     python tests/bench_training.py --count                   kernels, bytes and FLOPs of a step on a GPU, counted
     python tests/bench_training.py --cards                   which card needs which flags, computed
-    python tests/bench_training.py --gradient @FLAGS         the error of a bf16 gradient; flags of train.py
-    python tests/bench_training.py --train copies @FLAGS     train.py, computing in bf16 on whatever device
+    python tests/bench_training.py --curve runs/sums-0       SmolLM2: TRL trains the first --steps of that run again
 
 The peaks are those of the two worst moments of a step: sampling, with a full cache of all --batch rows, and the update,
 with a micro-batch of --rows rows at full length while the gradients of earlier ones wait (their number makes no
@@ -13,9 +12,10 @@ difference). Every configuration runs in a process of its own, and the peak is t
 "plain" is the update one writes first: full logits and all activations kept. All have fp32 weights and torch's AdamW,
 and compute in --dtype. Last line: a JSON object.
 
-There are two ways to compute an update in bf16. "autocast" is train.py's: weights and sums between layers stay in fp32,
-and inputs of matrix products are cast. "copies" rounds the weights once, computes all in bf16, and adds each gradient to
-a sum in fp32 as soon as it is there: fewer casts and fewer bytes, but more rounding.
+--curve gives TRL the run's weights, problems in their order, groups, reward, learning rate of each step, AdamW, clipping
+of the gradient and mean over tokens; eval.py evaluates the weights of both. What differs: random numbers; TRL's std of a
+group has G - 1 below the root; TRL knows one end of a completion, a newline (train.py also <|im_end|>: one completion in
+a hundred), and steps on momentum where no group is mixed. Its seconds compare with the run's if both had the same threads.
 """
 
 import argparse
@@ -53,7 +53,6 @@ from rlvr import (  # noqa: E402
     choose,
     loss_weights,
     sample_tokens_that_fit,
-    token_advantages,
     trained_logprobs,
     update_gradients,
 )
@@ -100,8 +99,7 @@ def measure(args):
     model = random_model(args.shape, device)
     peaks, optimizer = {}, torch.optim.AdamW(model.parameters(), lr=1e-6, fused=True)
     rollouts = full_length_rollouts(args.rows, args.prompt_tokens, args.tokens, device)
-    model.checkpoint_blocks = args.config in ("train.py", "copies")
-    compute = summed_in_fp32 if args.config == "copies" else update_gradients
+    model.checkpoint_blocks = args.config == "train.py"
     method = GRPO(max_new_tokens=args.tokens)
     with torch.autocast(device, dtype, enabled=dtype != torch.float32):
         if args.config != "plain":
@@ -131,7 +129,7 @@ def measure(args):
             else:
                 micros = method.layout(rollouts, rollouts.mask.any(1), 10**9)
                 advantages = rollouts.mask  # 1 for each token of the policy
-                compute(model, rollouts, advantages, method, micros)
+                update_gradients(model, rollouts, advantages, method, micros)
         train.clip_gradients(list(model.parameters()))
         optimizer.step()
         optimizer.zero_grad()
@@ -173,78 +171,9 @@ def memory_table(args):
     return rows
 
 
-# ---- Two ways to compute in bf16 -----------------------------------------------------------------------
-
-BF16 = torch.bfloat16
-
-
-def summed_in_fp32(model, *rest):
-    """update_gradients on bf16 copies of the weights; each gradient is added to a sum in fp32 as soon as it is there."""
-    sums = {param: param.grad for param in model.parameters()}
-    model.zero_grad()
-
-    def add(param):
-        more = param.grad.float()
-        sums[param] = more if sums[param] is None else sums[param].add_(more)
-        param.grad = None
-
-    with cast_weights(BF16, model), torch.autocast(model.device.type, enabled=False):
-        hooks = [param.register_post_accumulate_grad_hook(add) for param in sums]
-        found = update_gradients(model, *rest)
-    for hook in hooks:
-        hook.remove()
-    for param, grad in sums.items():
-        param.grad = grad
-    return found
-
-
-def train_in_bf16(way, *flags):
-    """train.py with these flags, as on a GPU that has bf16."""
-    pick_device = train.pick_device
-    train.pick_device = lambda wanted=None: (pick_device(wanted)[0], BF16)
-    if way == "copies":
-        train.update_gradients = summed_in_fp32
-    sys.stdout.reconfigure(line_buffering=True)
-    train.main(flags)
-
-
-def gradient_of(run, batch, way):
-    """-> the gradient of all weights as one fp64 vector."""
-    model = run.model
-    advantages = token_advantages(run.method, batch)
-    keep = (advantages != 0).any(1)
-    micros = run.method.layout(batch.rollouts, keep, run.flags.micro_batch_tokens)
-    rest = (batch.rollouts, advantages, run.method, micros)
-    dtype = torch.float64 if way == "fp64" else torch.float32
-    compute = summed_in_fp32 if way == "copies" else update_gradients
-    with cast_weights(dtype, model):
-        with torch.autocast(run.flags.device, BF16, enabled=way == "autocast"):
-            compute(model, *rest)
-        grads = [param.grad.flatten().double() for param in model.parameters()]
-        model.zero_grad()
-    return torch.cat(grads)
-
-
-def gradient_errors(flags, batches):
-    """Of the first batches of a run that is not trained, of 2 problems each: |g - exact| / |exact|."""
-    run = train.load_run(train.parse_args(flags))
-    settings = run.method.settings
-    rows = []
-    for step in range(1, batches + 1):
-        problems = [run.task.train[i] for i in run.method.pick(run.task.train, step, {})[:2]]
-        batch = train.roll_out_all(run, problems, settings.num_samples, settings.temperature, step)
-        exact = gradient_of(run, batch, "fp64")
-        for way in ("fp32", "autocast", "copies"):
-            found = gradient_of(run, batch, way)
-            error = ((found - exact).norm() / exact.norm()).item()
-            cosine = torch.cosine_similarity(found, exact, 0).item()
-            rows.append([str(step), way, f"{error:.1e}", f"{cosine:.5f}"])
-            print(*rows[-1], flush=True)
-    return {"columns": ["batch", "gradient in", "relative error", "cosine"], "rows": rows}
-
-
 # ---- What a GPU would have to do, counted -----------------------------------------------------------------
 
+BF16 = torch.bfloat16
 CARDS = {  # bytes a second; dense operations a second, in which numbers: NVIDIA's data sheets (SXM; A100 of 80 GB)
     "H200": (4.8e12, 989e12, BF16),
     "H100": (3.35e12, 989e12, BF16),
@@ -479,36 +408,34 @@ def our_steps(steps, folder, log):
     return [row["sample_seconds"] + row["update_seconds"] for row in rows]
 
 
-def trl_steps(task, steps, folder):
-    """GRPOTrainer: same weights, 8 problems x 16 completions of at most 80 tokens, same reward, no KL, one update."""
+def train_trl(model, tokenizer, rows, reward, folder, steps, completions, tokens, **how):
+    """GRPOTrainer without KL, one update a batch, groups of G completions -> seconds of each step.
+    completions: (problems, G) of a step. on_step_end(step, its learning rate) is called after each."""
     import datasets
     import transformers
     import trl
 
+    on_step_end = how.pop("on_step_end", lambda step, rate: None)
+    optimizers = how.pop("optimizers", (None, None))
+    times = []
+    rates = []
+
     class Stopwatch(transformers.TrainerCallback):
-        def on_step_begin(self, *args, **kwargs):
+        def on_step_begin(self, *_, optimizer, **__):
             times.append(time.perf_counter())
+            rates.append(optimizer.param_groups[0]["lr"])
 
-        def on_step_end(self, *args, **kwargs):
+        def on_step_end(self, arguments, state, control, **_):
             times[-1] = time.perf_counter() - times[-1]
+            on_step_end(state.global_step, rates[-1])
 
-    def reward(prompts, completions, answer, **kwargs):
-        return [
-            verifiers.tagged_reward(text, {"answer": truth})[0]
-            for text, truth in zip(completions, answer)
-        ]
-
-    times, problems = [], task.train[: 8 * steps]
-    data = datasets.Dataset.from_list(
-        [{"prompt": p["problem"], "answer": p["answer"]} for p in problems]
-    )
+    P, G = completions
     config = trl.GRPOConfig(
-        output_dir=folder,
+        output_dir=str(folder),
         max_steps=steps,
-        per_device_train_batch_size=128,
-        num_generations=16,
-        max_completion_length=80,
-        learning_rate=4e-4,
+        per_device_train_batch_size=P * G,
+        num_generations=G,
+        max_completion_length=tokens,
         beta=0.0,
         temperature=1.0,
         top_p=1.0,
@@ -518,20 +445,36 @@ def trl_steps(task, steps, folder):
         report_to="none",
         save_strategy="no",
         logging_strategy="no",
-        gradient_checkpointing=False,
         disable_tqdm=True,
+        **how,
     )
-    model = transformers.AutoModelForCausalLM.from_pretrained(TINY)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(TINY)
     trl.GRPOTrainer(
         model=model,
         reward_funcs=reward,
         args=config,
-        train_dataset=data,
+        train_dataset=datasets.Dataset.from_list(rows),
         processing_class=tokenizer,
         callbacks=[Stopwatch()],
+        optimizers=optimizers,
     ).train()
     return times
+
+
+def trl_steps(task, steps, folder):
+    """The tiny model: same weights, 8 problems x 16 completions of at most 80 tokens, same reward."""
+    import transformers
+
+    def reward(prompts, completions, answer, **kwargs):
+        return [
+            verifiers.tagged_reward(text, {"answer": truth})[0]
+            for text, truth in zip(completions, answer)
+        ]
+
+    rows = [{"prompt": p["problem"], "answer": p["answer"]} for p in task.train[: 8 * steps]]
+    model = transformers.AutoModelForCausalLM.from_pretrained(TINY)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(TINY)
+    how = {"learning_rate": 4e-4, "gradient_checkpointing": False}
+    return train_trl(model, tokenizer, rows, reward, folder, steps, (8, 16), 80, **how)
 
 
 def page_steps(steps):
@@ -619,6 +562,86 @@ def speed_rows(found):
     return {"columns": ["trainer", "s a step, turn by turn", "takes"], "rows": rows}
 
 
+# ---- The learning curve of SmolLM2, beside TRL's --------------------------------------------------------
+
+CURVE = ["", "reward, first half", "second half", "held out half way: greedy, sampled"]
+CURVE += ["in the end", "s a step"]
+
+
+def trl_run(run, ours, steps):
+    """TRL trains the first steps of a run again -> its rows of the log. ours: the run's own rows."""
+    import transformers
+
+    flags, settings, task = run.flags, run.method.settings, run.task
+    log = {step: {"step": step} for step in range(1, steps + 1)}
+    rewards = []
+    picked = [task.train[i] for t in log for i in run.method.pick(task.train, t, run.memory)]
+    rows = []
+    for problem in picked:
+        ids = run.tokenizer.encode_prompt(task.prompt(problem))
+        rows.append({"prompt": run.tokenizer.decode(ids, skip_special_tokens=False), **problem})
+    model = transformers.AutoModelForCausalLM.from_pretrained(flags.model, dtype=torch.float32)
+    names = transformers.AutoTokenizer.from_pretrained(flags.model)
+    [newline] = names(task.stops[0])["input_ids"]
+    names.eos_token = names.convert_ids_to_tokens(newline)
+
+    def reward(completions, completion_ids, problem, answer, **_):
+        """The task's; a completion that was cut off earns nothing."""
+        texts = zip(completions, completion_ids, problem, answer)
+        values = [
+            task.reward(text, {"problem": asked, "answer": truth})[0] * (ids[-1] == newline)
+            for text, ids, asked, truth in texts
+        ]
+        rewards.append(statistics.mean(values))
+        return values
+
+    def on_step_end(step, rate):
+        assert math.isclose(rate, ours[step]["lr"], rel_tol=1e-6), (step, rate, ours[step]["lr"])
+        log[step]["reward"] = rewards[-1]
+        if step in (steps // 2, steps):
+            weights = model.state_dict()
+            run.model.load_state_dict({name: weights[name] for name in run.model.state_dict()})
+            log[step] |= train.evaluate_both(run)
+        print(log[step], flush=True)
+
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=flags.lr, betas=(0.9, 0.95), weight_decay=0.0, fused=True
+    )
+    rates = [ours[min(step + 1, max(ours))]["lr"] / flags.lr for step in range(steps + 1)]
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, rates.__getitem__)
+    groups = settings.prompts_per_step, settings.num_samples
+    how = {"seed": settings.seed, "shuffle_dataset": False, "loss_type": "dapo"}
+    how |= {"max_grad_norm": 1.0, "gradient_checkpointing": True}
+    how |= {"optimizers": (optimizer, schedule), "on_step_end": on_step_end}
+    with tempfile.TemporaryDirectory() as folder:
+        tokens = settings.max_new_tokens
+        times = train_trl(model, names, rows, reward, folder, steps, groups, tokens, **how)
+    for row, seconds in zip(log.values(), times):
+        row["seconds"] = seconds
+    return log
+
+
+def curve_table(folder, steps):
+    """A row for TRL and one for the run, over the first steps."""
+    ours = train.read_log(folder)
+    for row in ours.values():
+        row["seconds"] = row.get("sample_seconds", 0) + row.get("update_seconds", 0)
+    flags = train.parse_args(["--resume", "--runs", str(folder.parent), "--name", folder.name])
+    theirs = trl_run(train.load_run(flags), ours, steps)
+    half = steps // 2
+    rows = []
+    for name, log in (("TRL", theirs), ("train.py", ours)):
+        cells = [f"{name}, seed {flags.settings['seed']}"]
+        for part in (range(1, half + 1), range(half + 1, steps + 1)):
+            cells.append(f"{statistics.mean(log[step]['reward'] for step in part):.3f}")
+        for step in (half, steps):
+            seen = log[step]
+            cells.append(f"{seen['eval_accuracy']:.3f}, {seen['eval_sampled_accuracy']:.3f}")
+        seconds = statistics.mean(log[step]["seconds"] for step in range(1, steps + 1))
+        rows.append([*cells, f"{seconds:.1f}"])
+    return {"columns": CURVE, "rows": rows, "seeds": [flags.settings["seed"]]}
+
+
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -633,33 +656,31 @@ def main():
         "--configs",
         nargs="*",
         default=["train.py"],
-        help="of: train.py, copies, activations kept, plain",
+        help="of: train.py, activations kept, plain",
     )
     parser.add_argument("--config", help=argparse.SUPPRESS)
     parser.add_argument("--count", action="store_true")
     parser.add_argument("--cards", action="store_true")
-    parser.add_argument("--gradient", nargs=argparse.REMAINDER)
-    parser.add_argument("--train", nargs=argparse.REMAINDER)
+    parser.add_argument("--curve", type=Path, metavar="RUN", help="a run of recipes/smollm2.txt")
     parser.add_argument("--steps", type=int, default=20, help="of a turn")
     parser.add_argument(
         "--repeats",
         type=int,
         default=3,
-        help="turns that each trainer takes; batches of --gradient",
+        help="turns that each trainer takes",
     )
     args = parser.parse_args()
     if args.config:
         return print(json.dumps(measure(args)))
-    if args.train:
-        return train_in_bf16(*args.train)
     if args.cards:
         table = card_table()
         for row in (table["columns"], *table["rows"]):
             print(*(cell.ljust(24) for cell in row))
         return print(json.dumps(table))
-    if args.count or args.gradient:
-        table = counted_step() if args.count else gradient_errors(args.gradient, args.repeats)
-        return print(json.dumps(table))
+    if args.count:
+        return print(json.dumps(counted_step()))
+    if args.curve:
+        return print(json.dumps(curve_table(args.curve, args.steps)))
     result = memory_table(args) if args.shape == "0.6B" else speed_table(args)
     table = memory_rows(args, result) if args.shape == "0.6B" else speed_rows(result)
     print(json.dumps({**table, "shape": args.shape, "result": result}))

@@ -316,7 +316,6 @@ bench_sampling.py --rows 8 --max-new-tokens 4 --repeats 1
 bench_training.py --steps 2 --repeats 1
 bench_training.py --count
 bench_training.py --cards
-bench_training.py --repeats 1 --gradient --device cpu
 """
 
 
