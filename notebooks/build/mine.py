@@ -74,7 +74,7 @@ def gradient_of_kl(logp, ref_logp):
 
 
 def compute_grpo_loss(model, ids, real, start, rewards, temperature):
-    """The loss of page.py: one update per batch, so the old log-probs are those of now."""
+    """The loss of page.py: one update per batch, so the old log-probs are the current ones."""
     logp = logprobs(model(ids, real), ids, temperature)
     # There may be several stops: here they all become the first.
     stops = torch.tensor(model.config["eos_token_id"]).flatten()

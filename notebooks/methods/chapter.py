@@ -9,8 +9,8 @@ Changes: these departures from the chapter, numbered in the header of rlvr.py, a
          7   sampling at temperature 0.8, log-probs at 1; `mismatch` shows the difference
          10  1 problem and 4 completions per step
          11  a constant rate
-Missing: a reward for completions that were cut off (departure 5), the first box as the answer (8),
-         a tolerance of 1e-6 (9), the instruct model (11).
+Missing: rewards for cut-off completions (departure 5) and copied answers (12), the first box as
+         the answer (8), a tolerance of 1e-6 (9), the instruct model (11).
 """
 
 from dataclasses import dataclass

@@ -8,7 +8,7 @@ Changes: the advantages. No reward is trained on, and nothing is compared within
          loads the teacher (--teacher DIR), which must have the student's tokens. Rewards and
          accuracies are still logged.
 Missing: the teacher's whole distribution, instead of the sampled token's log-prob; a sharded
-         teacher (each process holds a whole one); the effect of a token on later ones.
+         teacher (each process holds a whole one); the effect of a token on later tokens.
 """
 
 from dataclasses import dataclass

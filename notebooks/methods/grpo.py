@@ -15,7 +15,7 @@ Source:  "Understanding R1-Zero-Like Training: A Critical Perspective" (arXiv 25
 Formula: -1/(B L) sum_i sum_t min(r_it A_i, clip(r_it) A_i), A_i = R_i - mean of its group,
          L = max_new_tokens.
 Changes: drops two divisors. Dividing by a group's std overweights very easy and very hard prompts.
-         Dividing by a completion's length punishes each token of a long wrong one less.
+         Dividing by a completion's length punishes tokens of long wrong completions less.
 Missing: the paper's prompts, models and sizes (8 completions of up to 3,000 tokens).
 
 LitePPO: divides all advantages by the std of the whole batch.
