@@ -258,12 +258,12 @@ def open_judge(name):
 @dataclass
 class RulesReward:
     """r = alpha * (share of rules with Yes) + beta + r_model (3.2). Each rule is a part in the log. If a
-    problem has no answer, the share is its accuracy. If the judge raises an error, all rules count as
+    problem has no answer, the share is logged as accuracy. If the judge raises an error, all rules count as
     No.
 
-    critical: the core gives 0 to a completion that was cut off, which would be a prize beside a beta
-    of -7.5. So `lift` is added to every reward. A constant changes no advantage among completed
-    answers."""
+    critical: a completion that was cut off earns at most 0 (see roll_out in rlvr.py), which would be a
+    prize beside a beta of -7.5. So `lift` is added to every reward. A constant changes no advantage
+    among finished completions."""
 
     rules: list
     judge: object

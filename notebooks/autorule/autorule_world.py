@@ -1,13 +1,13 @@
 """autorule_world.py - AutoRule in a simulated world: a user who prefers, a teacher, a judge, and rewards to compare.
 
     python train.py --task notebooks/autorule/autorule_world.py:rules_0 ..      one arm, in the world of seed 0
-    python -m notebooks.claims.claims autorule_hack                            three arms, in the worlds of three seeds
+    python -m notebooks.claims.claims autorule_hack                            four arms, in the worlds of three seeds
 
 No teacher of the paper's size runs on a laptop, so the world is *simulated*. Completions and training are those of
 the tiny base. The user who prefers, the teacher who gives reasons and the judge are programs with error rates that we
 chose, and they share a list of concepts. Prompts, parsing, merging, reward model and GRPO are real. So this shows
-what the method does *if* teacher and judge are as good as stated; it does not show that a language model is. Letters:
-N responses or pairs, K rules.
+what the method does *if* teacher and judge are as good as stated; it does not show that a language model is that good.
+Letters: N responses or pairs, K rules.
 """
 
 import collections
@@ -43,7 +43,7 @@ FORM = has("^<think>.*</think><answer>.*</answer>$")
 ONE_BOX = has("boxed", 1, 1)
 ONE_SCRIPT = has("[加减得先再]", 0, 0)
 NO_FILLER = has("(?:let|me|think|wait|hmm) ", 0, 2)
-# What the user cares about: a check whether a response has it, and how a teacher may say it.
+# What the user cares about: for each concept, a check whether a response has it, and how a teacher may say it.
 CONCEPTS = {
     "right": (right, ["The number in the last box is right.", "The result must be correct."]),
     "worked": (has("[=得]"), ["Each step is shown.", "Intermediate results are written down."]),
@@ -52,7 +52,7 @@ CONCEPTS = {
     "one script": (ONE_SCRIPT, ["There is one language.", "No other script is used."]),
     "no filler": (NO_FILLER, ["No filler words.", "No phrase is empty."]),
 }
-# Rules of no value to the user. A teacher names them in error, or if a preference has no good reason.
+# Rules of no value to the user. A teacher names them in error, or when a preference has no good reason.
 CLEAR = "The answer is clear."
 IDLE = {
     CLEAR: "",

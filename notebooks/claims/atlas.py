@@ -55,7 +55,7 @@ METHODS = Path(__file__).resolve().parents[1] / "methods"
 V = 5  # 0 is the stop
 L = 5
 PASS_RATES = (0.05, 0.3, 0.8)  # of the base, on each prompt
-FORM_RATE = 0.3  # how often completions begin with token 4, which has nothing to do with the answer
+FORM_RATE = 0.3  # how often completions begin with token 4 and stop, which has nothing to do with the answer
 
 # ---- 1. The world: every completion, its probability, its scores -----------------------------------
 
@@ -70,12 +70,12 @@ def padded(texts, width):
 
 
 def nodes_of(text):
-    """Return the place of each of its tokens in a table of all prefixes and tokens."""
+    """Return the place of each token of a text in a table of all prefixes and tokens."""
     return [NUMBER[text[:t]] * V + token for t, token in enumerate(text)]
 
 
 def answer_of(text):
-    """Return the last token before the stop if another token precedes it; else 0."""
+    """Return the last token before the stop if another token precedes that token; else 0."""
     return text[-2] if len(text) > 2 and text[-1] == 0 else 0
 
 
@@ -114,7 +114,7 @@ def score_table(model, prompt):
 
 
 def make_base(seed=0):
-    """Make a policy with these pass rates. 30 % of right and of wrong completions begin with token 4."""
+    """Make a policy with these pass rates. 30 % of right and of wrong completions begin with token 4 and stop."""
     torch.manual_seed(seed)
     # Vocabulary, hidden and inner size, layers, heads, key heads, size of a head.
     config = Config("qwen3", V + len(PASS_RATES), 12, 16, 1, 2, 1, 4, eos_token_id=0)
@@ -256,9 +256,9 @@ def shares(method, rows, groups):
 
 def listing(method, rows):
     """List all groups of one prompt, by classes. Returns classes (R,), groups of classes (n, G) and their shares
-    (n, G). Returns None if that is impossible: groups of a step interact, tokens of a row have different advantages,
-    the loss is not linear in the advantages, .."""
-    often = rows.reward + 0.05  # about as many right as wrong, of all kinds
+    (n, G). Returns None if that is impossible, for example because groups of a step interact, tokens of a row have
+    different advantages, or the loss is not linear in the advantages."""
+    often = rows.reward + 0.05  # about as many right completions as wrong ones, of all kinds
     few = draw(method, rows, 200, often)[:, 0]
     together = credit(method, rows, few[None])
     apart = credit(method, rows, few[:, None])
@@ -440,8 +440,8 @@ def follow(method, base, every=1, steps=48, gain=0.02):
 # ---- 5. The command --------------------------------------------------------------------------------
 
 COLUMNS = ["method", *[f"cos at {p}" for p in PASS_RATES], "cos", "error", "ratio", "s/n", "longer"]
-# Distill and KeepSamplingMask need more than rewards, and a KL needs a reference other than the policy. The other
-# methods only pick different problems.
+# Distill and KeepSamplingMask need more than rewards, and KL and KLCap need a reference other than the policy. The
+# other methods in this list only pick different problems.
 LEFT_OUT = ["Distill", "KeepSamplingMask", "KL", "KLCap", "Curriculum", "Stratified", "SkipSolved"]
 
 
@@ -460,7 +460,7 @@ def kinds_that_differ():
 
 
 def tables():
-    """Return the table of these methods, with the cosine in two more worlds."""
+    """Return the table of the methods that differ, with the cosine in two more worlds."""
     worlds = [World(0), World(1, n=1000), World(2, n=1000)]
     rows = []
     for name, kind in kinds_that_differ().items():

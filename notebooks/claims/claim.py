@@ -106,7 +106,7 @@ class Claim:
         return (self.columns or self.panels).split(", ")
 
 
-# ---- 2. What is said -------------------------------------------------------------------------------
+# ---- 2. Kinds of checks ----------------------------------------------------------------------------
 
 POINTS = 0.05  # noise of a difference of two accuracies on 200 problems: sqrt(2 * 0.25 / 200)
 # Noise of a share of 1,280 completions: twice sqrt(0.25 / 1280), because the completions of a group are alike.
@@ -169,7 +169,7 @@ def longer(arm, column, since, by, same=False):
 
 
 def above(arm, column, level, by):
-    """Check that the column is above the level, which is the line."""
+    """Check that the column is above the level. The line is at the level."""
     sentence = f"{arm}: {column} is above {level:g} (less {level - by:g})"
     return Check(sentence, lambda x: x(arm, column) - level + by, 2 * by, 0.02)
 
@@ -184,11 +184,11 @@ def has_none(arm, column, by, noise):
     return Check(sentence, lambda x: x(arm, column), by, noise, same=True)
 
 
-# ---- 3. Is it so? ----------------------------------------------------------------------------------
+# ---- 3. Decide a check -----------------------------------------------------------------------------
 
 
 def wrong_verdicts(effect, deviation, seeds):
-    """Return how often the mean over the seeds is on the wrong side of effect / 2, if the true effect is 0 or `effect`:
+    """Return how often the mean over the seeds is on the wrong side of effect / 2 if the true effect is 0 or `effect`:
     Phi(-effect sqrt(seeds) / (2 deviation)). Example: 10 points, 200 problems evaluated twice (deviation
     sqrt(2 * 0.25 / 200) = 0.05), 3 seeds: Phi(-1.73) = 4.2 %. For 5 points it would be 19 %."""
     from scipy import stats  # imported here, so that --help works without it
@@ -231,13 +231,13 @@ def judge(check, rows):
 
 
 def verdict(checks):
-    """Combine checks: all must hold. One that does not hold decides; else one that cannot be told leaves it open."""
+    """Combine checks: "does not hold" if one does not hold, else "cannot tell" if one cannot tell, else "holds"."""
     holds = [check["holds"] for check in checks]
     return "does not hold" if False in holds else "cannot tell" if None in holds else "holds"
 
 
 def result_of(claim, rows):
-    """Apply the checks to what was measured. Returns what a page shows."""
+    """Apply the checks to the measured rows. Returns what a page shows."""
     parts = claim.checks().items()
     checks = {said: [judge(check, rows) for check in some] for said, some in parts}
     return {
@@ -255,8 +255,8 @@ def result_of(claim, rows):
 
 @dataclass
 class Run:
-    """One arm with one seed. final: the folder of the model that is measured. An arm that is not trained has no folder
-    of a run, and `final` is its base."""
+    """One arm with one seed. final: the folder of the model that is measured. An arm that is not trained has no run
+    folder, and `final` is its base."""
 
     arm: str
     seed: int
@@ -345,12 +345,12 @@ def measured(claim, seeds, runs):
 
 
 def rounded(result):
-    """Round floats to six digits. Pages show three, and checks use the saved numbers."""
+    """Round floats to six digits. Pages show three digits, and checks use the saved numbers."""
     return json.loads(json.dumps(result), parse_float=lambda text: float(f"{float(text):.6g}"))
 
 
 def keep(result, path):
-    """Save a result in the file, replacing what it holds for this claim."""
+    """Save a result in the file, replacing the saved result of this claim."""
     kept = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     runs = [run for run in kept.get("runs", []) if run["claim"] != result["name"]]
     runs += result.pop("rows")

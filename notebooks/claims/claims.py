@@ -43,7 +43,7 @@ GROWTH = Claim(
     panels="right, completion_length, works",
 )
 
-# ---- design: two rewards ---------------------------------------------------------------------------
+# ---- design: with and without penalties ------------------------------------------------------------
 # Source: Reward design, language consistency.
 
 DESIGN = Claim(
@@ -70,7 +70,7 @@ DESIGN = Claim(
     panels="right, bilingual, rambling",
 )
 
-# ---- format: paid for the form only ----------------------------------------------------------------
+# ---- format: only the form is rewarded -------------------------------------------------------------
 # Source: Reward design, reward components.
 
 FORM = Claim(
@@ -84,7 +84,7 @@ FORM = Claim(
     panels="reward, right, completion_length",
 )
 
-# ---- boxes: which one counts? ----------------------------------------------------------------------
+# ---- boxes: which box counts? ----------------------------------------------------------------------
 # Source: Reward design, reasoning-specific hacks.
 # The guessing base is seldom right, so few of its completions earn anything. Its arms therefore get a higher learning
 # rate and a larger evaluation.
@@ -122,7 +122,7 @@ BOXES = Claim(
     panels="reward, right, boxes",
 )
 
-# ---- problems: one to train on ---------------------------------------------------------------------
+# ---- problems: is one problem enough? --------------------------------------------------------------
 # Source: 9.5 RLVR, 1-shot RLVR.
 
 PROBLEMS = Claim(
@@ -140,7 +140,7 @@ PROBLEMS = Claim(
     panels="right, accuracy, mixed",
 )
 
-# ---- updates: several of a batch -------------------------------------------------------------------
+# ---- updates: several updates a batch --------------------------------------------------------------
 # Source: 9.5 RLVR.
 
 PPO = "--updates-per-batch 4"
@@ -315,10 +315,11 @@ ADAPTERS = Claim(
     steps=50,
 )
 
-# ---- ttrl: the majority of the group as the label, where it is right and where it is not -----------
+# ---- ttrl: the majority of the group as the label, if it is right and if it is wrong ---------------
 # Source: TTRL, 2504.16084 (read: the abstract and figure 1).
 # The usual base guesses in all directions, so its most frequent answer is mostly right. The most frequent answer of the
-# hasty base is wrong, although it is right just as often. With labels, the learning rate is the one chosen for `lora`.
+# hasty base is wrong, although this base is right nearly as often. With labels, the learning rate is the rate chosen
+# for `lora`.
 # The majority arms only log their --reward, so that accuracy means the same in all arms.
 
 TRUTH = "--reward boxed --num-samples 16"
@@ -342,10 +343,10 @@ TTRL = Claim(
     measure=measures.label_of,
 )
 
-# ---- sharpening: what the base reaches untrained ---------------------------------------------------
+# ---- sharpening: what the base reaches without training --------------------------------------------
 # Sources (read: abstract and introduction): Reasoning with Sampling, 2510.14901; Scalable Power Sampling, 2601.21590.
-# On the hasty base, a right completion and a wrong one are about equally likely; on the rash base, the wrong one is
-# more likely.
+# On the hasty base, the likeliest right completion and the likeliest wrong one are about equally likely; on the rash
+# base, the wrong one is more likely.
 
 SHARPENING = Claim(
     name="sharpening",

@@ -1,6 +1,6 @@
-"""show.py - what is shown of a claim, from results/claims.json alone.
+"""show.py - prints and draws the results of a claim, from results/claims.json alone.
 
-report    prints all of it: each number with its range, each check with its power; `claims.py NAME --judge` calls it
+report    prints everything: each number with its range, each check with its power; `claims.py NAME --judge` calls it
 show      prints what a notebook needs: a small table, what the checks found, and draws the figure
 """
 
@@ -31,14 +31,14 @@ ANSWERS |= {"holds": "yes", "does not hold": "no", "cannot tell": "cannot tell"}
 
 
 def read(name, path=KEPT):
-    """What is kept of a claim: its record, and its runs as "rows"."""
+    """Return the saved record of a claim, with its runs as "rows"."""
     kept = json.loads(path.read_text(encoding="utf-8"))
     (record,) = [each for each in kept["claims"] if each["name"] == name]
     return record | {"rows": [run for run in kept["runs"] if run["claim"] == name]}
 
 
 def table_of(rows):
-    """-> x(arm, column): the numbers of the seeds, in their order."""
+    """Return a function x(arm, column) that gives one number per seed, in the order of the seeds."""
 
     def x(arm, column):
         return np.array([row.get(column, np.nan) for row in rows if row["arm"] == arm], dtype=float)
@@ -51,7 +51,7 @@ def arms_of(result):
 
 
 def report(result):
-    """Print the table of arms, each check with its power, the verdicts, and where all this is from."""
+    """Print the table of arms, each check with its power, the results, and the origin of the numbers."""
     x = table_of(result["rows"])
     trained = f", {result['steps']} steps" if result["steps"] else ""
     say(result["claim"], hang="")
@@ -78,7 +78,7 @@ def report(result):
 
 
 def print_narrow(table):
-    """Rows of texts, in as many parts as 79 columns need. Each part begins with the first column."""
+    """Print rows of texts. A table wider than 79 columns is printed in parts, each with the first column."""
     columns = [[cell.ljust(max(map(len, column))) for cell in column] for column in zip(*table)]
     first, *others = columns
     while others:
@@ -90,7 +90,7 @@ def print_narrow(table):
 
 
 def cell_of(values):
-    """Mean [lowest-highest]; nothing where it was not measured, as of an arm without a bonus."""
+    """Return "mean [lowest-highest]", or an empty text if the column was not measured in this arm."""
     if np.isnan(values).all():
         return ""
     digits = 3 if np.nanmax([*values, 0]) <= 1.2 else 1
@@ -116,8 +116,8 @@ def means(result, arms, columns):
 
 
 def answers(result, said=None):
-    """Return {"yes": names, ..}: the parts of a claim by their result, or the checks of a claim that has no parts. said:
-    other names for them, in their order."""
+    """Return {"yes": names, ..}: the parts of a claim by their result, or its checks if it has no parts. said: other
+    names for the parts or checks, in their order."""
     found = {part: holds for part, holds in result["verdicts"].items() if part != "controls"}
     if [*found] == ["claim"]:
         found = {check["sentence"]: check["holds"] for check in result["checks"]["claim"]}
@@ -149,7 +149,7 @@ def show(name, finding="", columns=None, arms=None, table=None, said=None):
 
 
 def draw(result, finding, columns=None, arms=None):
-    """A panel for each column, below the finding: the mean of an arm's seeds as a line, lowest to highest as a band. An
+    """Draw a panel for each column, below the finding: the mean of an arm's seeds as a line, their range as a band. An
     arm without a curve of the column is left out."""
     # Imported here, because trying a claim needs no matplotlib.
     from notebooks.look.style import band, name_lines, panels

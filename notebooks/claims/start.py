@@ -1,4 +1,4 @@
-"""start.py - what the claims start from: tiny models with given habits, and rewards."""
+"""start.py - what the claims need: base models with given habits, and rewards."""
 
 import re
 import sys
@@ -22,8 +22,8 @@ MADE = {
 }
 
 # These bases continue another base. The hasty base mostly gives the first number of a problem as the answer. The
-# slipping base now and then takes a sign for the other one. It continues the noticing base, which is taught to notice
-# that; about half of the slips in its samples are noticed.
+# slipping base now and then mistakes a sign. It continues the noticing base, which is taught to notice such slips. In
+# the demonstrations of the slipping base, about half of the slips are noticed; in its samples, one in ten.
 HASTY = {"hasty": 0.55, "direct": 0.15, "worked": 0.20, "no box": 0.05, "no tags": 0.05}
 RASH = {"hasty": 0.80, "worked": 0.10, "no box": 0.05, "no tags": 0.05}
 NOTICING = {"worked": 0.3, "noticed": 0.7}
@@ -74,7 +74,7 @@ def continue_base(name, seed, home, folder):
 # ---- 2. Rewards ------------------------------------------------------------------------------------
 
 # Design B's threshold of 400 words can never act within 80 tokens. Here it is 6: a worked answer has 2 or 3 words of
-# thinking, a rambling one 10 or more.
+# thinking, a rambling answer 10 or more.
 r1_short = ReasoningReward(ramble_threshold=6).reward
 
 
