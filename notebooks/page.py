@@ -3,7 +3,7 @@
     python notebooks/page.py                        a tiny Qwen3 learns to work sums out
     python notebooks/page.py FOLDER problems.jsonl  your Qwen3; lines {"problem": .., "answer": ..}
 
-Letters: P prompts, G completions of each, B = P*G rows, T tokens, S = T + those in the cache, N new
+Letters: P prompts, G completions of each, B = P*G rows, T tokens, S = T + cached tokens, N new
 tokens, V vocabulary, C hidden size, H query heads, K key/value heads, D head size.
 """
 
@@ -115,11 +115,11 @@ def reward_rlvr(response, ground_truth):
 
 
 def roll_out(model, problems, G, max_new_tokens, temperature):
-    """Sample completions and judge them -> ids, real, start, rewards (P, G), texts (B)."""
+    """Sample completions and score them -> ids, real, start, rewards (P, G), texts (B)."""
     prompts = [model.tokenizer.encode(problem).ids for problem, _ in problems]
     ids, real, start, finished = sample(model, prompts, G, max_new_tokens, temperature)
     written = [row[keep].tolist() for row, keep in zip(ids[:, start:], real[:, start:])]
-    texts = model.tokenizer.decode_batch(written)  # leaves special tokens out, as the stop token
+    texts = model.tokenizer.decode_batch(written)  # leaves out special tokens such as the stop
     answers = [answer for _, answer in problems for _ in range(G)]
     rewards = torch.tensor([*map(reward_rlvr, texts, answers)]) * finished  # 0 if it was cut off
     return ids, real, start, rewards.view(-1, G), texts
@@ -149,7 +149,7 @@ def train_rlvr(model, train, test, steps, P, G, max_new_tokens, lr, temperature=
     history = []
     for step in range(steps + 1):
         if step % 25 == 0:
-            *_, R, _ = roll_out(model, test, 1, max_new_tokens, temperature=1e-6)  # one each
+            *_, R, _ = roll_out(model, test, 1, max_new_tokens, temperature=1e-6)  # one per problem
             print(f"step {step:3}  held-out accuracy {R.mean():.3f} (greedy, n={len(test)})")
         if step == steps:
             return history
@@ -181,7 +181,7 @@ def sums(number):
 TINY = {"steps": 50, "P": 8, "G": 16, "max_new_tokens": 80, "lr": 4e-4}
 REAL = {"steps": 100, "P": 1, "G": 8, "max_new_tokens": 256, "lr": 3e-6}
 if __name__ == "__main__":
-    if "--step" in sys.argv:  # --step mine.py, at the end: what it defines replaces what is above
+    if "--step" in sys.argv:  # --step mine.py, at the end: its functions replace those above
         *sys.argv, _, file = sys.argv
         exec(compile(Path(file).read_text(encoding="utf-8"), file, "exec"))
     torch.manual_seed(0)

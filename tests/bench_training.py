@@ -4,7 +4,7 @@
     python tests/bench_training.py --shape 0.6B --rows 1     random weights in the shape of Qwen3-0.6B: peak memory
     python tests/bench_training.py --count                   kernels, bytes and FLOPs of a step on a GPU, counted
     python tests/bench_training.py --cards                   which card needs which flags, computed
-    python tests/bench_training.py --curve runs/sums-0       SmolLM2: TRL trains the first --steps of that run again
+    python tests/bench_training.py --curve runs/sums-0       SmolLM2: TRL trains the first --steps of such runs again
 
 The peaks are those of the two worst moments of a step: sampling, with a full cache of all --batch rows, and the update,
 with a micro-batch of --rows rows at full length while the gradients of earlier ones wait (their number makes no
@@ -12,7 +12,7 @@ difference). Every configuration runs in a process of its own, and the peak is t
 "plain" is the update one writes first: full logits and all activations kept. All have fp32 weights and torch's AdamW,
 and compute in --dtype. Last line: a JSON object.
 
---curve gives TRL the run's weights, problems in their order, groups, reward, learning rate of each step, AdamW, clipping
+--curve gives TRL a run's base, problems in their order, groups, reward, learning rate of each step, AdamW, clipping
 of the gradient and mean over tokens; eval.py evaluates the weights of both. What differs: random numbers; TRL's std of a
 group has G - 1 below the root; TRL knows one end of a completion, a newline (train.py also <|im_end|>: one completion in
 a hundred), and steps on momentum where no group is mixed. Its seconds compare with the run's if both had the same threads.
@@ -616,30 +616,38 @@ def trl_run(run, ours, steps):
     with tempfile.TemporaryDirectory() as folder:
         tokens = settings.max_new_tokens
         times = train_trl(model, names, rows, reward, folder, steps, groups, tokens, **how)
-    for row, seconds in zip(log.values(), times):
-        row["seconds"] = seconds
-    return log
+    return [row | {"seconds": seconds} for row, seconds in zip(log.values(), times)]
 
 
-def curve_table(folder, steps):
-    """A row for TRL and one for the run, over the first steps."""
-    ours = train.read_log(folder)
-    for row in ours.values():
-        row["seconds"] = row.get("sample_seconds", 0) + row.get("update_seconds", 0)
-    flags = train.parse_args(["--resume", "--runs", str(folder.parent), "--name", folder.name])
-    theirs = trl_run(train.load_run(flags), ours, steps)
-    half = steps // 2
+def curve_table(folders, steps):
+    """Two rows for each run, TRL's and its own, over the first steps. TRL's log stays in the run's folder."""
     rows = []
-    for name, log in (("TRL", theirs), ("train.py", ours)):
-        cells = [f"{name}, seed {flags.settings['seed']}"]
-        for part in (range(1, half + 1), range(half + 1, steps + 1)):
-            cells.append(f"{statistics.mean(log[step]['reward'] for step in part):.3f}")
-        for step in (half, steps):
-            seen = log[step]
-            cells.append(f"{seen['eval_accuracy']:.3f}, {seen['eval_sampled_accuracy']:.3f}")
-        seconds = statistics.mean(log[step]["seconds"] for step in range(1, steps + 1))
-        rows.append([*cells, f"{seconds:.1f}"])
-    return {"columns": CURVE, "rows": rows, "seeds": [flags.settings["seed"]]}
+    ratios = []
+    seeds = []
+    for folder in folders:
+        ours = train.read_log(folder)
+        for row in ours.values():
+            row["seconds"] = row.get("sample_seconds", 0) + row.get("update_seconds", 0)
+        flags = train.parse_args(["--resume", "--runs", str(folder.parent), "--name", folder.name])
+        log = folder / f"trl_{steps}.json"
+        if not log.exists():
+            log.write_text(json.dumps(trl_run(train.load_run(flags), ours, steps)))
+        theirs = {row["step"]: row for row in json.loads(log.read_text())}
+        half = steps // 2
+        seconds = []
+        seeds.append(flags.settings["seed"])
+        for name, seen in (("TRL", theirs), ("train.py", ours)):
+            cells = [f"{name}, seed {seeds[-1]}"]
+            for part in (range(1, half + 1), range(half + 1, steps + 1)):
+                cells.append(f"{statistics.mean(seen[step]['reward'] for step in part):.3f}")
+            for step in (half, steps):
+                row = seen[step]
+                cells.append(f"{row['eval_accuracy']:.3f}, {row['eval_sampled_accuracy']:.3f}")
+            seconds.append(statistics.mean(seen[step]["seconds"] for step in range(1, steps + 1)))
+            rows.append([*cells, f"{seconds[-1]:.1f}"])
+        ratios.append(seconds[0] / seconds[1])
+    takes = f"{min(ratios):.1f} to {max(ratios):.1f} times as long"
+    return {"columns": CURVE, "rows": rows, "sentences": {"takes": takes}, "seeds": seeds}
 
 
 def main():
@@ -661,7 +669,9 @@ def main():
     parser.add_argument("--config", help=argparse.SUPPRESS)
     parser.add_argument("--count", action="store_true")
     parser.add_argument("--cards", action="store_true")
-    parser.add_argument("--curve", type=Path, metavar="RUN", help="a run of recipes/smollm2.txt")
+    parser.add_argument(
+        "--curve", type=Path, nargs="+", metavar="RUN", help="runs of recipes/smollm2.txt"
+    )
     parser.add_argument("--steps", type=int, default=20, help="of a turn")
     parser.add_argument(
         "--repeats",

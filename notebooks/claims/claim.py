@@ -160,8 +160,7 @@ def keeps(arm, by=0.2):
 
 
 def longer(arm, column, since, by, same=False):
-    """Check the ratio of two mean lengths, minus 1. since: (arm, column). The noise is twice the difference between the
-    mean lengths of an arm's seeds."""
+    """Check the ratio of two mean lengths, minus 1. since: (arm, column)."""
     sentence = f"{arm}: {column} is {by:.0%} more than {' '.join(since)}"
     if same:
         sentence = f"{arm}: {column} is no more than {' '.join(since)} ({by:.0%} would refute it)"
@@ -371,7 +370,7 @@ def main(claims, argv=None):
     named = {claim.name: claim for claim in claims}
     took = {each["name"]: round(each["seconds"] / 60) for each in load("claims")["claims"]}
     if args.judge and set(args.names) - set(took):
-        parser.error(f"--judge: there are kept runs of {' '.join(took)}")
+        parser.error(f"--judge: there are saved runs of {' '.join(took)}")
     if not args.names or set(args.names) - set(named):
         lines = [f"{it.name:14} {took.get(it.name, '?'):>3} min  {it.sentence}" for it in claims]
         parser.error("\n".join(["name claims:", *[wrapped(line, hang=" " * 24) for line in lines]]))

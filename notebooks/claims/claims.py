@@ -48,7 +48,7 @@ GROWTH = Claim(
 
 DESIGN = Claim(
     name="design",
-    sentence="Paid for accuracy and form (A) it thinks in two languages and rambles; penalties (B) end both for free.",
+    sentence="Rewarded for accuracy and form (A), it thinks in two languages and rambles; penalties (B) end both for free.",
     doubt="A base whose rambling is as often right as its plain work.",
     arms={
         "design A": Arm("--reward notebooks/rewards/reasoning.py:r1_zero"),
@@ -75,7 +75,7 @@ DESIGN = Claim(
 
 FORM = Claim(
     name="format",
-    sentence="Paid only for the form, the reward saturates and accuracy collapses.",
+    sentence="If only the form is rewarded, the reward saturates and accuracy collapses.",
     doubt="Hundreds of steps, in which the habit of working problems out has time to fade.",
     arms={"format only": Arm(f"{CONTROL}:format_only"), "default": DEFAULT},
     claim=[above("format only", "paid", 0.95, 0.05), falls("format only", 0.15)],
@@ -98,7 +98,7 @@ def parts_company(arm):
     def change(x):
         return x(arm, "paid") - x(arm, "paid@0") - x(arm, "right") + x(arm, "right@0")
 
-    return Check(f"{arm}: what is paid grows by 0.1 more than what is right", change, 0.1, POINTS)
+    return Check(f"{arm}: the reward grows by 0.1 more than accuracy", change, 0.1, POINTS)
 
 
 HOLES = ("any box, guessing", "first box, guessing")
@@ -225,8 +225,8 @@ def longer_than_outcome(arm):
 
 SLIPS = Claim(
     name="slips",
-    sentence="A reward for the answer selects noticing one's slips; and thinking gets too long in three ways to be told apart.",
-    doubt="A base whose slips cannot be unlearned, and problems on which a second look or a detour pays.",
+    sentence="A reward for the answer selects noticing one's slips; and thinking gets too long in three distinct ways.",
+    doubt="A base whose slips cannot be unlearned, and problems on which a second look or a detour helps.",
     arms={
         "outcome": OUTCOME,
         "random": Arm(COIN.flags, "slipping"),
@@ -239,8 +239,10 @@ SLIPS = Claim(
         ],
         "own slips are corrected more often": [grows("outcome", "corrected", 0.2)],
         "and are fewer": [Check("outcome: half of the slips are gone", slips_gone, 0.5, 0.1)],
-        "each way of too long grows where it is paid": [*map(grows, KINDS, KINDS.values())],
-        "and there more than where another is": sum(map(only_where_paid, KINDS), []),
+        "each way of getting too long grows where it is rewarded": [
+            *map(grows, KINDS, KINDS.values())
+        ],
+        "and more there than where another way is rewarded": sum(map(only_where_paid, KINDS), []),
         "length alone does not tell them apart": [*map(longer_than_outcome, KINDS)],
     },
     controls=[
@@ -263,18 +265,18 @@ SLIPS = Claim(
 PROCESS = "--method notebooks/rewards/process.py --total"
 PRM = Claim(
     name="prm",
-    sentence="A process reward model is hacked: what it pays rises, and right answers do not follow.",
+    sentence="A process reward model is hacked: its reward rises, and right answers do not follow.",
     doubt="A process model that has seen the policy's own errors, or is trained again on the way.",
     arms={
         "outcome": OUTCOME,
         **{total: Arm(f"{PROCESS} {total}", "slipping") for total in ("mean", "sum")},
     },
     said={
-        "paid the mean of the steps": [
+        "rewarded with the mean over steps": [
             rises("mean", 0.2, "score"),
             more("outcome", "mean", "accuracy", 0.2),
         ],
-        "paid their sum": [
+        "rewarded with the sum": [
             rises("sum", 1.0, "sum"),
             more("sum", "outcome", "steps", 1.0),
             more("outcome", "sum", "accuracy", 0.2),

@@ -92,7 +92,7 @@ WRONG = [  # the function; a piece of the solution and what stands there instead
     ("loss", ("-(gain * mask)", "-gain"), "the mask is not used in the sum"),
     ("loss", ("(gain * mask).sum() / batch_mask.sum().clamp(min=1)", "(gain * mask)"), "it raises ValueError: a loss is a tensor of one number, this is .."),
     ("kl", ("torch.expm1(-d) + d", "d"), "k1 in the loss: the gradient is 1, wherever the reference is"),
-    ("kl", ("logp - ref_logp", "ref_logp - logp"), "k3 the other way round"),
+    ("kl", ("logp - ref_logp", "ref_logp - logp"), "k3 with its arguments exchanged"),
 ]  # fmt: skip
 
 

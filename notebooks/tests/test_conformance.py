@@ -188,7 +188,7 @@ MUTANTS = [  # case, the name by which it must be recognised, the function of th
     ("mask: tokens of a tool", "the tool's tokens are trained", not_pad),
     ("log-probs: top-p", "over the whole vocabulary, although a part was sampled from", untempered),
     ("KL: k3 in fp32 at small differences", "exp(-d) - 1 loses a small d to rounding (use expm1)", k3),
-    ("reward: cut off", "a completion that was cut off is paid", lambda text, truth, finished: 1.0),
+    ("reward: cut off", "a completion that was cut off is rewarded", lambda text, truth, finished: 1.0),
     ("reward: a list of the wrong length", "one reward becomes that of all", lambda returned, count: torch.tensor(returned).expand(count)),
     ("grade: a number near by", "floats within 1e-6 are equal", lambda answer, truth: answer != "" and abs(float(answer) - float(truth)) < 1e-6),
     ("sampling: seed and row", "a row depends on the rows above it", lambda rows, steps, seed: torch.rand(len(rows), steps, generator=torch.Generator().manual_seed(seed))),
