@@ -1,6 +1,6 @@
 """eval.py - did training work? Accuracy on held-out problems, and how far to trust it.
 
-What you will learn here: how far to trust an accuracy that was measured on a few hundred problems
+What you will learn here: how far to trust an accuracy measured on a few hundred problems
 (section 1). You can skip sections 2 and 3, the flags and the command, on a first reading. The
 function rlvr.roll_out samples and scores the completions.
 
@@ -49,7 +49,7 @@ def evaluate(records, num_samples, ks=()):
 
 
 def majority(records):
-    """Majority vote (self-consistency, arXiv 2203.11171): return the first completion that has the
+    """Majority vote (self-consistency, arXiv 2203.11171): return the first completion with the
     most frequent text in its box. In a tie, the text that came first wins. 1/2 and 0.5 are
     different texts. A completion that was cut off has no vote. If none votes, return the first."""
     votes = {}  # {box: its records}
@@ -61,8 +61,8 @@ def majority(records):
 
 
 def likeliest(records):
-    """Best of N without a verifier: return the completion with the highest mean log-prob of its
-    tokens, as they were sampled. (With a perfect verifier, best of N is pass@N.)"""
+    """Best of N without a verifier: return the completion whose tokens had the highest mean
+    log-prob when sampled. (With a perfect verifier, best of N is pass@N.)"""
     return max(records, key=lambda record: record.get("mean_logp", 0.0))
 
 
@@ -83,7 +83,7 @@ def clustered_interval(shares, num_samples):
     Samples of one problem are correlated, so n problems with k samples each count as n_effective
     independent samples, where n <= n_effective <= n k. This number is p (1 - p) divided by the
     variance of the mean (Miller 2024, arXiv 2411.00640). Example: if 5 of 10 problems are always
-    right and 5 are always wrong, with 8 samples each, n_effective is 10, not 80.
+    right and 5 always wrong, with 8 samples each, n_effective is 10, not 80.
     subtle: if few problems differ, the estimated variance is usually too small. We therefore add
     half a problem that is always right and half a problem that is always wrong."""
     n = len(shares)
@@ -140,7 +140,7 @@ class TaskFlags:
         "grpo", "grpo, or a file such as notebooks/methods/dapo.py; its settings are flags"
     )
     device: str = option(
-        None, "where to run (default: the fastest available)", choices=["cpu", "cuda", "mps"]
+        None, "default: the fastest, but cpu to train a tiny model", choices=["cpu", "cuda", "mps"]
     )
 
     def __post_init__(self):
@@ -211,8 +211,8 @@ def parse_args(argv=None):
 
 
 def read_run(known):
-    """Return the flags and settings of the run, if the model is a run. In any case, one completion
-    per problem is sampled unless the command line says otherwise."""
+    """Return the flags and settings of the run, if the model is a run. In any case, the default
+    is one sampled completion per problem."""
     folder = Path(known.get("model", ""))
     run = read_config(folder)
     if run and not (folder / "final").is_dir():

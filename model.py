@@ -359,8 +359,8 @@ class Qwen3(nn.Module):
 
 
 def pick_device(wanted=None):
-    """Return (device, compute dtype). The dtype is bf16 on a CUDA GPU that has it, else fp32, which
-    runs everywhere. Call it before anything uses CUDA: it selects the process's own GPU."""
+    """Return (device, compute dtype). The dtype is bf16 on a CUDA GPU that supports it, else fp32,
+    which runs everywhere. Call it before anything uses CUDA: it selects the process's own GPU."""
     found = [name for name in ("cuda", "mps", "cpu") if getattr(torch, name).is_available()]
     device = wanted or found[0]
     if device not in found:
@@ -602,7 +602,7 @@ def check_prompts(model, tokenizer, task, problems, max_new_tokens):
         if tokenizer.unknown in ids:
             raise ModelError(
                 "the model has no token for some letters: choose another --model or --prompt. "
-                f"(The tiny one reads sums with --prompt '{{problem}}' --reward tagged.) {prompt}"
+                f"(The tiny model reads sums with --prompt '{{problem}}' --reward tagged.) {prompt}"
             )
         if len(ids) + max_new_tokens > limit:
             why = f"prompt and completion exceed the model's {limit} tokens"

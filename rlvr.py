@@ -69,7 +69,7 @@ def compute_grpo_loss(
     reward_fn=reward_rlvr,
 ):
     """Compute the loss of one step for one prompt, with the formula of chapter 9.5's function of
-    this name. num_rollouts is G, called num_samples elsewhere. In the dict that is returned,
+    this name. num_rollouts is G, called num_samples elsewhere. In the returned dict,
     "loss_tensor" is None if all rewards are equal, because there is nothing to learn."""
     # Rollout: G completions, and the reward of each.
     rollouts = sample(model, [tokenizer.encode(prompt)], num_rollouts, max_new_tokens, temperature)
@@ -109,7 +109,7 @@ class Rollouts:
     prompt_lengths: torch.Tensor  # (B,) tokens in the prompt
     lengths: torch.Tensor  # (B,) tokens in the completion, including the stop token
     finished: torch.Tensor  # (B,) bool: True if a stop ended it, not max_new_tokens
-    logp: torch.Tensor  # (B, T-1) log pi_old of ids[:, 1:]; 0 where nothing was sampled
+    logp: torch.Tensor  # (B, T-1) the sampler's log pi of ids[:, 1:]; 0 where it sampled nothing
     mask: torch.Tensor  # (B, T-1) 1.0 where ids[:, 1:] is trained: the policy's own tokens
     num_samples: int  # G
 
@@ -222,7 +222,7 @@ def sample(
         append(model.next_logits(token[:, None], cache, (slice(None), -1)))
 
     append(logits)
-    # Asking which rows have finished synchronises with the GPU, so ask every 8 tokens only.
+    # Asking which rows have finished synchronises with the GPU, so ask only every 8 tokens.
     check_every = 1 if reply or device.type == "cpu" else 8
     for t in bar(range(max_new_tokens), "tokens"):
         if t % check_every == 0 or t + 1 == max_new_tokens:
@@ -390,7 +390,7 @@ def limit_sampling(method, model, dtype):
 
 
 def check_rollouts(method, sampled, rows, reply):
-    """Raise DataError if a method's roll_out has returned something unusable."""
+    """Raise DataError if a method's roll_out returned something unusable."""
     if (
         not isinstance(sampled, Rollouts)
         or sampled.logp.shape != sampled.mask.shape
@@ -427,8 +427,8 @@ def score(rollouts, texts, problems, reward_fn):
 
 
 def records_of(batch):
-    """Return a dict for each completion. It holds the columns and index of the problem, and the
-    completion's number in its group, parts, text, length in tokens, reward and accuracy."""
+    """Return a dict for each completion. It holds the problem's columns and index in the batch, and
+    the completion's number in its group, parts, text, length in tokens, reward and accuracy."""
     lengths = batch.rollouts.mask.sum(1).int().tolist()
     accuracies = batch.accuracy.flatten().tolist()
     records = []
@@ -657,13 +657,14 @@ def update_gradients(model, rollouts, advantages, method, micros, old_logp=None)
 
     advantages: (B, T-1), see token_advantages.
     micros: they may leave out rows that have no gradient. These rows still count in the
-        normaliser, so a batch with little signal makes a small step.
+        normaliser, so a batch with little signal has a small gradient.
     old_logp: (B, T-1) the log-probs that the first update of this batch returned; None in the
-        first update itself.
+        first update.
     sums: the loss, what it has added to inputs.columns, and sums over the trained tokens. tokens is
         their number; entropy is in nats; clipped counts ratios pi / pi_old outside the clip range.
-        mismatch is |log pi now - log pi as sampled|. It comes from rounding, or from a bug: another
-        model, mask or temperature. off counts tokens whose probability differs by more than 10 %.
+        mismatch is |log pi now - log pi as sampled|. In the first update it comes from rounding, or
+        from a bug: another model, mask or temperature. off counts tokens whose probability differs
+        by more than 10 %.
     log-probs: (B, T-1), log pi now. Rows in no micro-batch have the sampler's log-probs.
     Raises DataError if the loss is not a tensor of one number."""
     assert advantages.shape == rollouts.mask.shape, "pass (B, T-1) advantages: see token_advantages"
@@ -724,7 +725,7 @@ def bad_return(method, function, value, expected):
 
 @dataclass
 class Settings:
-    """The settings of a method, each with its default and a line of help. Your own method may also
+    """The settings of a method, each with its default and a line of help. Your own method may
     leave out the help: `height: float = 0.5`."""
 
     prompts_per_step: int = option(8, "P: problems per step (departure 10)")
@@ -734,7 +735,7 @@ class Settings:
     )
     sample_tokens: int = option(
         None,
-        "tokens sampled at once; smaller saves memory (default: 49152, or fewer to fit the GPU)",
+        "tokens sampled at once; fewer save memory (default: 49152, or fewer to fit the GPU)",
     )
     temperature: float = option(1.0, "for sampling and for log-probs in the loss (departure 7)")
     updates_per_batch: int = option(1, "updates on the same completions (departure 3)")
@@ -768,7 +769,7 @@ def epoch_order(seed, epoch, N):
 
 
 class GRPO:
-    """GRPO as this project runs it. To write your own method, subclass it in a file of your own and
+    """GRPO as this project runs it. To write your own method, subclass it in your own file and
     override what differs. Its functions get plain tensors."""
 
     Settings = Settings
@@ -782,7 +783,7 @@ class GRPO:
 
     def optimizer(self, parameters, lr):
         """Return the optimizer. The lr of each parameter group is its peak, which the schedule
-        scales. (Your own optimizer must accept step(closure=None): checkpoints call it so.)"""
+        scales. (Your own optimizer must accept step(closure=None), as checkpoints call it.)"""
         return torch.optim.AdamW(parameters, lr, (0.9, 0.95), weight_decay=0.0, fused=True)
 
     def export(self, model):

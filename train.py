@@ -110,7 +110,7 @@ class Run:
     method: GRPO
     model: Qwen3
     tokenizer: Tokenizer
-    parameters: list  # the parameters that are trained
+    parameters: list  # the trained parameters
     optimizer: torch.optim.Optimizer
     rates: list  # the peak learning rate of each parameter group
     # critical: dtype is the dtype of the computation. Trained weights stay in fp32: at a learning
@@ -120,7 +120,7 @@ class Run:
     progress: str = ""  # what a checkpoint saves besides the tensors, as JSON
     step: int = 0  # the step that the weights belong to; -1 while an update changes them
     saved: int = 0  # the step of the newest checkpoint
-    idle: int = 0  # steps in a row without a mixed group, up to now
+    idle: int = 0  # steps in a row without a mixed group, so far
     stopping: bool = False  # after Ctrl-C
 
 
@@ -244,7 +244,7 @@ def write_samples(run, batch, advantages):
 
 
 def finish_step(run, row, batch, advantages):
-    """Log the step, write its samples, and save a checkpoint if it is time."""
+    """Log the step, write its samples, and save a checkpoint if one is due."""
     method = run.method
     try:
         method.after_step(row, run.model)  # it may add columns, or raise Stopped
@@ -317,7 +317,7 @@ def set_up(method, model, tokenizer):
     added = dict(model.named_parameters()).keys() - usual
     if added and type(method).export is GRPO.export:
         raise bad_return(
-            method, "export", f"the model with {sorted(added)}", "one that load can read"
+            method, "export", f"the model with {sorted(added)}", "a model that load can read"
         )
     for param in parameters:
         if WORLD > 1 and not isinstance(param, DTensor):
@@ -510,7 +510,7 @@ def save_checkpoint(run):
     path = folder / f"step_{run.step:06d}"
     partial = folder / "partial"
     if not all(param.sum().isfinite() for param in run.parameters):  # needs no memory
-        raise ModelError(f"{path}: not written, for the weights hold NaN: begin with a lower --lr")
+        raise ModelError(f"{path}: not written: the weights hold NaN; begin with a lower --lr")
     try:
         if RANK == 0:
             shutil.rmtree(partial, ignore_errors=True)
@@ -547,7 +547,7 @@ def load_checkpoint(run):
             state = state_of(run)
             dcp.load(state, checkpoint_id=path)
         except CHECKPOINT_ERRORS as error:  # truncated, damaged, or of another model
-            print(f"{path} cannot be used ({error!r:.150}); trying the one before")
+            print(f"{path} cannot be used ({error!r:.150}); trying the previous one")
             continue
         set_state_dict(run.model, run.optimizer, **state)
         run.step = run.saved = int(path.name.removeprefix("step_"))
@@ -679,7 +679,7 @@ def why_rewards_are_equal(task, batch, means):
     return f"{why}. This would have been rewarded: {reply}"
 
 
-FILTER = "To keep those that are sometimes solved: python -m notebooks.look.filter --help"
+FILTER = "To keep problems that are sometimes solved: python -m notebooks.look.filter --help"
 
 
 # ---- 6. Flags ------------------------------------------------------------------------------------
@@ -701,7 +701,7 @@ class TrainFlags(TaskFlags):
     """Training"""
 
     steps: int = option(
-        100, "total number of steps; changing it with --resume changes the remaining rates"
+        100, "total number of steps; changing it with --resume changes the remaining learning rates"
     )
     lr: float = option(
         None, "peak rate: 5 steps of warm-up, then a cosine to a tenth (default: 3e-6; tiny 4e-4)"
@@ -768,7 +768,7 @@ def read_run(known):
     run = read_config(folder)
     if not run:
         there = ", ".join(sorted(path.parent.name for path in Path(runs).glob("*/config.json")))
-        why = f"{folder}/config.json is not that of a run to --resume"
+        why = f"there is no run to --resume in {folder}"
         raise ValueError(f"{why}; --name may be one of: {there or 'none yet'}")
     return {**run, "runs": runs, "fsdp": False}
 
@@ -862,7 +862,7 @@ def start(run):
 
 def train_until_the_end(run):
     """Train, then save the final model. Ctrl-C or SIGTERM stops after the current step. After an
-    error, save the steps made so far, if that is possible, and say how to resume."""
+    error, save the steps made so far, if possible, and say how to resume."""
 
     def on_signal(number, frame):
         run.stopping = True
@@ -909,5 +909,5 @@ if __name__ == "__main__":
         if dist.is_initialized():
             dist.destroy_process_group()
             sys.stdout.flush()
-            # A gloo thread that asks for the GIL while Python exits aborts it (pytorch#190489).
+            # A gloo thread that asks for the GIL while Python exits aborts Python (pytorch#190489).
             os._exit(0)

@@ -232,7 +232,7 @@ def write_replies(rollouts, rows, reply, limit):
 def read_replies(model, cache, rollouts, rows):
     """For each of these A rows, run the model on the sampled token and the reply after it. Returns
     logits (A, V). Every row reads W tokens, as many as the longest reply needs. A row with a
-    shorter reply reads again some tokens that are already in the cache."""
+    shorter reply rereads some tokens that are already in the cache."""
     ends = rollouts.ends[rows]  # (A,)
     W = int((ends - cache.lengths).max())
     begin = (ends - W).clamp(min=0)  # (A,)

@@ -100,7 +100,7 @@ def _problem(row, where):
     given = row if isinstance(row, dict) else {}
     row = {name.lower(): value for name, value in given.items()}
     if len(row) < len(given):
-        raise DataError(f"{where}: two columns have the same name but for capitals: rename one")
+        raise DataError(f"{where}: two columns have the same name except for capitals: rename one")
     problem = row.get("problem", row.get("question"))
     answer = row.get("answer")
     tests = row.get("tests")
@@ -159,7 +159,7 @@ def read_json(text, where):
 
 
 def as_json(value, where):
-    """Write a value as one line of JSON. Raises DataError for values that would fail much later,
+    """Return a value as one line of JSON. Raises DataError for values that would fail much later,
     such as numpy numbers and lone surrogates."""
     try:
         line = json.dumps(value, ensure_ascii=False)
@@ -295,7 +295,7 @@ def _import_file(path):
     """Import a Python file and return its module. Two flags may name the same file."""
     path = Path(path).resolve()
     if path.suffix != ".py" or not path.is_file():
-        own = "this project's own are in notebooks/, as notebooks/methods/dapo.py"
+        own = "this project's files are in notebooks/, e.g. notebooks/methods/dapo.py"
         raise DataError(f"{path}: there is no such Python file; {own} (the method grpo needs none)")
     folder = str(path.parent)
     sys.path.insert(0, folder)
@@ -380,7 +380,7 @@ def read_command(argv, kind, base, about, run_of, defaults_for=None, may_change=
         names = [f.name for f in (*fields(kind), *fields(settings))]
         if unknown:
             raise ValueError(f"there is no {unknown[0]}, see --help{hint(unknown[0], names)}")
-        # The last one wins.
+        # The last value wins.
         values = {**(run or defaults_for(first, settings)), **vars(given)}
         for name in sorted(run.keys() - (may_change or run)):
             place = f"{values['runs']}/{values['name']}/config.json"

@@ -519,9 +519,7 @@ def test_a_misspelt_flag_has_one_suggestion(script, near, capsys):
 
 
 def test_a_file_of_another_type_is_named_at_once():
-    with pytest.raises(
-        DataError, match="'x.csv'.* problems: .jsonl, .json, .gz .of a table: pandas"
-    ):
+    with pytest.raises(DataError, match="'x.csv'.* problems: .jsonl, .json, .gz .pandas' to_json"):
         verifiers.get_task("x.csv")
 
 

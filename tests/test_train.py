@@ -600,7 +600,7 @@ class NoOptimizer(GRPO):
         ("--method", "TooFar", r"pick returns \[0, 200\], not indices"),
         ("--method", "TensorInMemory NoState NoColumn", "memory of pick.*Tensor is not JSON"),
         ("--method", "NoModel", "export returns {}, not a model"),
-        ("--method", "NanWeights", "step_000001: not written, for the weights hold NaN"),
+        ("--method", "NanWeights", "step_000001: not written: the weights hold NaN"),
     ],
 )
 def test_what_a_plug_in_returns_is_checked_at_once(tmp_path, write, flag, names, message):

@@ -211,7 +211,7 @@ def test_the_counts_in_the_readme_are_those_of_the_folders():
     assert f"{methods} [methods]" in page
     assert f"[{len(cases)} cases]" in page
     assert (len(others), min(wrong), max(wrong)) == (13, 0, 9)
-    assert "each of thirteen other projects fails 0 to 9 of those that it can run." in page
+    assert "each of thirteen other projects fails 0 to 9 of the cases it can run." in page
 
 
 def test_the_readme_shows_what_the_kit_says(tmp_path):
