@@ -1,21 +1,21 @@
-"""Training: memory and speed of an update, the split of a step's time, and steps per second against TRL's GRPOTrainer.
+"""Training: the memory and speed of an update, how a step's time splits, and steps per second beside TRL's GRPOTrainer.
 
-    python tests/bench_training.py                           tiny: whole steps, sampling included; TRL if it is there
+    python tests/bench_training.py                           tiny: whole steps with sampling, and TRL if installed
     python tests/bench_training.py --shape 0.6B --rows 1     random weights in the shape of Qwen3-0.6B: peak memory
     python tests/bench_training.py --count                   kernels, bytes and FLOPs of a step on a GPU, counted
     python tests/bench_training.py --cards                   which card needs which flags, computed
     python tests/bench_training.py --gradient @FLAGS         the error of a bf16 gradient; flags of train.py
-    python tests/bench_training.py --train copies @FLAGS     train.py, computing in bf16 on whatever device
+    python tests/bench_training.py --train copies @FLAGS     train.py, computing in bf16 on any device
 
-The peaks are those of the two worst moments of a step: sampling, with a full cache of all --batch rows, and the update,
-with a micro-batch of --rows rows at full length while the gradients of earlier ones wait (their number makes no
-difference). Every configuration runs in a process of its own, and the peak is that process's (on CUDA the allocator's).
-"plain" is the update one writes first: full logits and all activations kept. All have fp32 weights and torch's AdamW,
-and compute in --dtype. Last line: a JSON object.
+The peaks are at the two worst moments of a step: sampling, with a full cache of all --batch rows, and the update, with
+a micro-batch of --rows rows at full length while the gradients of earlier ones wait (their number makes no difference).
+Every configuration runs in its own process, and the peak is that process's (on CUDA the allocator's). "plain" is the
+update that one writes first: it keeps full logits and all activations. All have fp32 weights and torch's AdamW, and
+compute in --dtype. The last line is a JSON object.
 
 There are two ways to compute an update in bf16. "autocast" is train.py's: weights and sums between layers stay in fp32,
 and inputs of matrix products are cast. "copies" rounds the weights once, computes all in bf16, and adds each gradient to
-a sum in fp32 as soon as it is there: fewer casts and fewer bytes, but more rounding.
+a sum in fp32 at once: fewer casts and fewer bytes, but more rounding.
 """
 
 import argparse
@@ -64,7 +64,7 @@ from train import cast_weights  # noqa: E402
 
 
 def memory_used(device):
-    """The most bytes so far: of tensors on a GPU, of the whole process on a CPU."""
+    """Return the peak bytes so far: of tensors on a GPU, of the whole process on a CPU."""
     if device == "cuda":
         return torch.cuda.max_memory_allocated()
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (
@@ -93,7 +93,7 @@ def full_length_rollouts(rows, prompt, tokens, device):
 
 
 def measure(args):
-    """Run args.config -> its peaks. On a CPU call it in a new process: the peak is that of the whole process."""
+    """Measure args.config. On a CPU, call it in a new process, because the peak is the whole process's."""
     device, dtype = pick_device()[0], getattr(torch, args.dtype)
     if device == "cuda":
         torch.cuda.reset_peak_memory_stats()
@@ -108,7 +108,7 @@ def measure(args):
             with torch.no_grad(), cast_weights(dtype, model):
                 cache = KVCache(model, args.batch, args.prompt_tokens + args.tokens)
                 for layer in cache.k + cache.v:
-                    layer.fill_(0)  # memory that was never written does not count yet
+                    layer.fill_(0)  # memory that was never written is not counted
                 cache.used = args.prompt_tokens + args.tokens - 1
                 cache.lengths += cache.used
                 last = rollouts.ids[:1, :1].expand(args.batch, 1)
@@ -117,7 +117,7 @@ def measure(args):
             del cache
     wait = torch.cuda.synchronize if device == "cuda" else int
     times = []
-    for _ in range(4 if device == "cuda" else 2):  # from the second on AdamW's moments are there
+    for _ in range(4 if device == "cuda" else 2):  # from the second one on, AdamW has its moments
         for p in model.parameters():
             p.grad = torch.zeros_like(p).fill_(0)
         wait()
@@ -179,7 +179,7 @@ BF16 = torch.bfloat16
 
 
 def summed_in_fp32(model, *rest):
-    """update_gradients on bf16 copies of the weights; each gradient is added to a sum in fp32 as soon as it is there."""
+    """Call update_gradients on bf16 copies of the weights, and add each gradient to a sum in fp32 at once."""
     sums = {param: param.grad for param in model.parameters()}
     model.zero_grad()
 
@@ -199,7 +199,7 @@ def summed_in_fp32(model, *rest):
 
 
 def train_in_bf16(way, *flags):
-    """train.py with these flags, as on a GPU that has bf16."""
+    """Run train.py with these flags, as on a GPU that has bf16."""
     pick_device = train.pick_device
     train.pick_device = lambda wanted=None: (pick_device(wanted)[0], BF16)
     if way == "copies":
@@ -209,7 +209,7 @@ def train_in_bf16(way, *flags):
 
 
 def gradient_of(run, batch, way):
-    """-> the gradient of all weights as one fp64 vector."""
+    """Return the gradient of all weights as one fp64 vector."""
     model = run.model
     advantages = token_advantages(run.method, batch)
     keep = (advantages != 0).any(1)
@@ -226,7 +226,7 @@ def gradient_of(run, batch, way):
 
 
 def gradient_errors(flags, batches):
-    """Of the first batches of a run that is not trained, of 2 problems each: |g - exact| / |exact|."""
+    """Return |g - exact| / |exact| for the first batches, of 2 problems each, of a run that is not trained."""
     run = train.load_run(train.parse_args(flags))
     settings = run.method.settings
     rows = []
@@ -245,7 +245,7 @@ def gradient_errors(flags, batches):
 
 # ---- What a GPU would have to do, counted -----------------------------------------------------------------
 
-CARDS = {  # bytes a second; dense operations a second, in which numbers: NVIDIA's data sheets (SXM; A100 of 80 GB)
+CARDS = {  # bytes/s, dense operations/s, and their dtype, from NVIDIA's data sheets (SXM; A100 with 80 GB)
     "H200": (4.8e12, 989e12, BF16),
     "H100": (3.35e12, 989e12, BF16),
     "A100": (2.039e12, 312e12, BF16),
@@ -255,14 +255,14 @@ CARDS = {  # bytes a second; dense operations a second, in which numbers: NVIDIA
     "L4": (0.3e12, 121e12, BF16),
     "T4": (0.32e12, 8.1e12, torch.float32),  # has no bf16: everything is computed in fp32
 }
-START = 7.5e-6  # seconds to start a kernel from Python, measured on a CPU at commit d78cb0c
+START = 7.5e-6  # seconds to start a kernel from Python, measured on a CPU
 # PyTorch's counter leaves addmm_ out.
 ADDMM = {torch.ops.aten.addmm_: lambda total, a, b, out_shape: 2 * math.prod(a) * b[1]}
 NO_KERNEL = "empty empty_like new_empty _unsafe_view detach alias device".split()
 
 
 class Kernels(TorchDispatchMode):
-    """Counts operations, and the bytes of what they read and write. A view is none."""
+    """Counts operations, and the bytes that they read and write. Views do not count."""
 
     def __init__(self):
         super().__init__()
@@ -276,9 +276,9 @@ class Kernels(TorchDispatchMode):
         is_view = any(alias and not alias.is_write for alias in returns)
         if not is_view and name not in NO_KERNEL:
             tensors = [x for x in tree_leaves((args, kwargs, out)) if isinstance(x, torch.Tensor)]
-            if name in ("scatter_", "embedding"):  # which touch only what they move
+            if name in ("scatter_", "embedding"):  # these touch only what they move
                 tensors = [tensors[-2 if name == "scatter_" else -1]] * 2
-            if name in ("new_zeros", "ones_like"):  # which only write
+            if name in ("new_zeros", "ones_like"):  # these only write
                 tensors = tensors[-1:]
             self.number += 1
             self.bytes += sum(x.nbytes for x in tensors)
@@ -286,14 +286,14 @@ class Kernels(TorchDispatchMode):
 
 
 def norm(x, *rest):
-    """In place of a norm, which is many operations on a CPU and one kernel on a GPU: a softmax reads and writes as much,
-    in its backward pass too. Autocast computes both in fp32."""
+    """Stands in for a norm, which is many operations on a CPU and one kernel on a GPU: a softmax reads and writes as much,
+    also in its backward pass. Autocast computes both in fp32."""
     return (x.float() if torch.is_autocast_enabled("cpu") else x).softmax(-1)
 
 
 def counted(prepare, dtype=torch.float32):
-    """prepare(model) gives the work to count. The model, with weights in dtype, has Qwen3-0.6B's shape, and all tensors
-    have a shape and no numbers -> (kernels, bytes, operations of matrix products)."""
+    """Count (kernels, bytes, operations of matrix products) of the work that prepare(model) returns. The model, with
+    weights in dtype, has Qwen3-0.6B's shape. Its tensors have shapes, but no numbers."""
     config = Config()
     config.num_tokens = 151669  # as Qwen3's tokenizer has
     real = F.rms_norm
@@ -318,7 +318,7 @@ PROMPT, TOKENS, ROWS, MICRO = 128, 512, 64, 6  # 6 rows of 639 tokens: --micro-b
 
 
 def one_token(model):
-    """Of each row, in the middle of a completion: what rlvr.sample does."""
+    """Return the work of a token for each row, in the middle of a completion, as in rlvr.sample."""
     cache = KVCache(model, ROWS, PROMPT + TOKENS)
     cache.used = PROMPT + TOKENS // 2
     ids = torch.zeros(ROWS, 1, dtype=torch.long)
@@ -331,9 +331,9 @@ def one_token(model):
 
 
 def one_micro_batch(model, autocast=True):
-    """Forward and backward pass, and the sums of the gradients."""
+    """Return the work of a micro-batch: forward pass, backward pass, and adding up the gradients."""
     ids = torch.zeros(MICRO, PROMPT + TOKENS - 1, dtype=torch.long)
-    # Not as a mask: how many places it has is not known without numbers.
+    # This is no mask, because the number of its places would be unknown without numbers.
     rows = torch.arange(MICRO).repeat_interleave(TOKENS)
     places = torch.arange(PROMPT - 1, PROMPT + TOKENS - 1).repeat(MICRO)
     micro = MicroBatch(ids, (rows, places), rows)
@@ -346,14 +346,14 @@ def one_micro_batch(model, autocast=True):
             logp, _ = trained_logprobs(model, micro, places)
             logp.sum().backward()
         for param, total in sums.items():
-            if param.grad is not None and param.grad is not total:  # a norm has none, see above
+            if param.grad is not None and param.grad is not total:  # norms have none here
                 total.add_(param.grad)
 
     return work
 
 
 def counted_step():
-    """Seconds, at least, of a step of 64 completions, all of full length."""
+    """Compute lower bounds on the seconds of a step with 64 completions, all of full length."""
     in_fp32 = functools.partial(one_micro_batch, autocast=False)
     token = {dtype: counted(one_token, dtype) for dtype in (BF16, torch.float32)}
     update = {BF16: counted(one_micro_batch), torch.float32: counted(in_fp32)}
@@ -384,7 +384,7 @@ def counted_step():
 # ---- Which card needs which flags, computed ----------------------------------------------------------
 
 LORA = "--method notebooks/methods/lora.py --lr 3e-5"
-SIZES = {  # bytes of the card, what it computes in
+SIZES = {  # bytes of the card, the dtype that it computes in
     "8 GB": (8 * 2**30, BF16),
     "12 GB": (12 * 2**30, BF16),
     "16 GB": (16 * 2**30, BF16),
@@ -397,7 +397,7 @@ CONTEXT = 0.6e9  # bytes that CUDA, its kernels and libraries take, assumed
 
 def peak_memory(model, dtype, sampled, micro_tokens=4096, trained=None):
     """Bytes at the worst moment of a step, roughly. It is either sampling, with a cache of `sampled` tokens in rows of
-    640, or an update by micro-batches of micro_tokens. trained: the number of weights that are (default: all)."""
+    640, or an update by micro-batches of micro_tokens. trained: the number of trained weights (default: all)."""
     c = model.config
     n = sum(p.numel() for p in model.parameters())
     whole = trained is None
@@ -411,7 +411,7 @@ def peak_memory(model, dtype, sampled, micro_tokens=4096, trained=None):
     moments = 8 * trained  # Adam's two
 
     cache = 2 * c.num_hidden_layers * c.num_key_value_heads * c.head_dim * size * sampled
-    logits = 18 * V * math.ceil(sampled / 640)  # and some fp32 tensors of their size
+    logits = 18 * V * math.ceil(sampled / 640)  # with some fp32 tensors of the same size
     sampling = cache + logits
 
     heads = c.num_attention_heads + c.num_key_value_heads
@@ -420,12 +420,12 @@ def peak_memory(model, dtype, sampled, micro_tokens=4096, trained=None):
     chunk = 18 * min(CHUNK_ELEMENTS, micro_tokens * V)  # logits
     table = V * C if whole else 0
     head = kept + chunk + (2 * table if size == 2 else 0)  # the gradient of a chunk, if in bf16
-    update = 4 * trained + max(head, 4 * table)  # at the end that of the embedding
+    update = 4 * trained + max(head, 4 * table)  # at the end, the embedding's gradient
     return weights + copies + moments + max(sampling, update)
 
 
 def card_table():
-    """For Qwen3-0.6B by the default flags, with rows of 128 + 512 tokens."""
+    """Compute the table for Qwen3-0.6B with the default flags and rows of 128 + 512 tokens."""
     with torch.device("meta"):
         model = Qwen3(Config())
     weights = 4 * sum(p.numel() for p in model.parameters())
@@ -449,7 +449,7 @@ TINY = ROOT / "notebooks" / "tiny"
 
 
 def our_steps(steps, folder, log):
-    """train.py as it is -> seconds of each step; its metrics are added to the list `log`."""
+    """Run train.py as it is. Returns the seconds of each step, and adds its metrics to the list `log`."""
     train.main(
         [
             "--model",
@@ -480,7 +480,7 @@ def our_steps(steps, folder, log):
 
 
 def trl_steps(task, steps, folder):
-    """GRPOTrainer: same weights, 8 problems x 16 completions of at most 80 tokens, same reward, no KL, one update."""
+    """Run GRPOTrainer with the same weights and reward, 8 problems x 16 completions of at most 80 tokens, and no KL."""
     import datasets
     import transformers
     import trl
@@ -535,7 +535,7 @@ def trl_steps(task, steps, folder):
 
 
 def page_steps(steps):
-    """page.py with the same reward; a step ends where the next one begins."""
+    """Run page.py with the same reward. Returns the seconds of each step, which ends when the next one begins."""
     stamps, usual, box = [], page.roll_out, page.reward_rlvr
 
     def roll_out(model, problems, G, *rest, **how):
@@ -596,7 +596,7 @@ def speed_table(args):
 
 
 def memory_rows(args, found):
-    """The table for a page."""
+    """Return the table for a page."""
     columns = ["GB at the worst moment", "first sampling, cache full", "update"]
     rows = []
     for one in found:
@@ -610,7 +610,7 @@ def memory_rows(args, found):
 
 
 def speed_rows(found):
-    """The same of whole steps: seconds of each turn."""
+    """Return the table for whole steps: the seconds of each turn."""
     rows = []
     for name, times in found["seconds"].items():
         ratios = [time / ours for time, ours in zip(times, found["seconds"]["train.py"])]
@@ -640,7 +640,7 @@ def main():
     parser.add_argument("--cards", action="store_true")
     parser.add_argument("--gradient", nargs=argparse.REMAINDER)
     parser.add_argument("--train", nargs=argparse.REMAINDER)
-    parser.add_argument("--steps", type=int, default=20, help="of a turn")
+    parser.add_argument("--steps", type=int, default=20, help="training steps in a turn")
     parser.add_argument(
         "--repeats",
         type=int,
