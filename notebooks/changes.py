@@ -28,7 +28,7 @@ SOURCE = Path(page.__file__).read_text(encoding="utf-8")
 ADVANTAGE = "(rewards - mean) / (std + 1e-6)"
 REWARD = "float(extract_boxed_answer(response) == ground_truth.strip())"
 MASK = "mask = real[:, start:]"
-CHANGES = {  # (a piece of a line, its replacement), or settings of train_rlvr
+CHANGES = {  # name: (a piece of a line, its replacement), or settings of train_rlvr
     "nothing changed": {},
     "G = 2": {"P": 64, "G": 2},
     "no baseline": (ADVANTAGE, "rewards"),

@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 STEP = "problem policy completions verifier rewards advantages loss update".split()
 LOG = "log"  # on the way back from the update to the policy
-WIDTH, HEIGHT, GAP = 701, 30, 13  # of the drawing, of a box and between two, in pixels
+WIDTH, HEIGHT, GAP = 701, 30, 13  # pixels: the drawing's width, a box's height, the gap
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {0} {1}" width="{0}" height="{1}" {2}>{3}</svg>'
 TEXT = 'font-family="Helvetica, Arial, sans-serif" font-size="12" text-anchor="middle"'
 
@@ -53,7 +53,7 @@ class Boxes:
 
 
 def arrow(line, end, head):
-    """Return a line, and at its end (x, y) a head."""
+    """Return the SVG of a line with an arrowhead at its end (x, y)."""
     tip = f"M{end[0]:.1f} {end[1]}{head}"
     return f'<path d="{line}" fill="none" stroke="#777777"/><path d="{tip}" fill="#777777"/>'
 

@@ -39,11 +39,11 @@ def check_rules(flags):
             raise DataError(f"--{name.replace('_', '-')} is the same for everybody: leave it out")
     method = get_method(GRPO, read.method, read.settings)
     if method.settings.temperature != 1 or type(method).roll_out is not GRPO.roll_out:
-        raise DataError("completions are sampled as GRPO samples them, at temperature 1")
+        raise DataError("completions must be sampled as GRPO samples them, at temperature 1")
 
 
 def completions_needed(flags, seed, game=GAME, goal=GOAL):
-    """Train with this seed. Returns the completions drawn until the goal is reached, or None if it is not."""
+    """Train with this seed. Returns how many completions were sampled until the goal was reached, or None."""
     with tempfile.TemporaryDirectory() as folder:
         where = f"--seed {seed} --runs {folder} --name run".split()
         command = [sys.executable, "train.py", *game, *flags, *where]

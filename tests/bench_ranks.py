@@ -3,10 +3,10 @@
     python tests/bench_ranks.py              a random model of 100 million parameters in 1, 2 and 4 processes
     python tests/bench_ranks.py --layers 1 --worlds 1 2        a few seconds, to see that it runs
 
-Not a test: prints a table for people and one JSON object as the last line. In gigabytes, for each process: what it
-holds after an update (weights, moments, gradients); how much anonymous memory (RssAnon) it had at most while loading,
-sampling and updating, less what it had before there was a model; and what it received from the others. The texts are
-short, so that logits and activations, which do not shrink with more processes, do not hide the rest.
+This is no test: it prints a table for people, and a JSON object as the last line. The columns, in gigabytes for each
+process: what it holds after an update (weights, moments, gradients); how much anonymous memory (RssAnon) it had at most
+while loading, sampling and updating, minus what it had before there was a model; and what it received from the others.
+The texts are short, so that logits and activations, which do not shrink with more processes, do not hide the rest.
 """
 
 import argparse
@@ -46,7 +46,7 @@ COLUMNS = ["held", "loading", "sampling", "updating", "received to sample", "to 
 
 
 def anonymous():
-    """Bytes of this process that are not pages of files: the weights on disk are mapped, and count as those."""
+    """Return the bytes of this process that are not pages of files. (Mapped weights on disk are pages of files.)"""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("RssAnon"):
             return int(line.split()[1]) * 1024
@@ -71,7 +71,7 @@ class Peak(threading.Thread):
 
 
 class Traffic(TorchDispatchMode):
-    """Adds up what this process receives, if every collective is as good as it can be (ring or better)."""
+    """Adds up the bytes that this process receives if every collective uses the best algorithm (ring or better)."""
 
     received = 0
 
@@ -82,16 +82,16 @@ class Traffic(TorchDispatchMode):
             tensors = [x for x in pytree.tree_leaves(args) if isinstance(x, torch.Tensor)]
             size = max(
                 (x.numel() * x.element_size() for x in tensors), default=0
-            )  # the whole, not the part
+            )  # the whole tensor, not this process's part
             self.received += (2 if "allreduce" in name else 1) * size * (world - 1) / world
         return function(*args, **kwargs or {})
 
 
 def measure(folder, fsdp):
-    """-> the COLUMNS; the update is one micro-batch."""
+    """Return the values of COLUMNS. The whole update is laid out as one micro-batch."""
     ctypes.CDLL(None).mallopt(
         -3, 65536
-    )  # M_MMAP_THRESHOLD: what is freed goes back to the system at once
+    )  # M_MMAP_THRESHOLD: freed memory goes back to the system at once
     train.start_processes("cpu")
     flags = train.parse_args(
         ["--model", str(folder), "--task", "arithmetic", "--device", "cpu", *["--fsdp"] * fsdp]

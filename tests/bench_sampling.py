@@ -1,16 +1,16 @@
-"""Sampling: tokens/s of rlvr.sample, of transformers.generate and of a plain batched sampler, side by side.
+"""Sampling: compares tokens/s of rlvr.sample, transformers.generate and a plain batched sampler.
 
-    python tests/bench_sampling.py [--shape tiny|mid|SmolLM2|0.6B] [--rows 16] [--group 8] [--lengths fixed|spread]
+    python tests/bench_sampling.py [--shape tiny|mid|SmolLM2|0.6B] [--rows 128] [--group 8] [--lengths fixed|spread]
 
-mid has 8 layers of 512 channels, 8 heads over 4, a vocabulary of 32,000 (42 million parameters). CTranslate2, whose rows
-cannot be told when to end, is asked for --lengths fixed, if it is installed (pip install ctranslate2).
+mid has 8 layers of 512 channels, 8 query and 4 key heads, and a vocabulary of 32,000 (42 million parameters).
+CTranslate2 (pip install ctranslate2) runs only with --lengths fixed, because its rows cannot be told when to end.
 
-All have the same random weights, prompts, number of rows and length of each completion; they take turns in one
-process and the best of --repeats counts. On a CPU the seconds are CPU seconds per thread. "plain" is the sampler one
-writes first: prompts repeated for the group, a cache that is concatenated token by token, all rows kept to the end.
-Lengths are either all --max-new-tokens, or spread like those of a policy: an exponential with a third of that as its
-mean, cut off there. Two limits: reading the weights once a step and each running row's cache, at the bandwidth measured
-here; and nothing but the products with the weights, timed here. Last line: a JSON object.
+All samplers have the same random weights, prompts, number of rows and length of each completion. They take turns in one
+process, and the best of --repeats counts. On a CPU the seconds are CPU seconds per thread. "plain" is the sampler that
+one writes first: it repeats prompts for the group, concatenates its cache token by token, and keeps all rows to the end.
+Lengths are either all --max-new-tokens, or spread like a policy's: exponential, with a third of that as the mean, and
+cut off there. There are two lower limits: reading all weights and each running row's cache once a step, at the bandwidth
+measured here; and the products with the weights alone, timed here. The last line is a JSON object.
 """
 
 import argparse
@@ -79,11 +79,11 @@ def row_lengths(rows, longest, kind):
     return [max(1, min(longest, round(-longest / 3 * math.log(1 - q)))) for q in quantiles]
 
 
-# ---- The three samplers: (model, prompts, group, lengths, stop id) ---------------------------------------------------
+# ---- The samplers: (model, prompts, group, lengths, stop id) ---------------------------------------------------------
 
 
 def choose_to_length(logits, u, *settings):
-    """The stop id, which is the last, where u is 2, and any other token elsewhere."""
+    """Choose the stop id, which is the last id, if u is 2, and any other token otherwise."""
     token, logp = rlvr.choose(logits, u.clamp(max=0.999), *settings)
     stop = logits.size(-1) - 1
     return token.clamp(max=stop - 1).masked_fill(u > 1, stop), logp
@@ -100,7 +100,7 @@ def ours(model, prompts, group, lengths, stop):
 
 
 def transformers_twin(model):
-    """transformers' model with the same weights: not a copy, the same tensors."""
+    """Return transformers' model with the same tensors as weights (no copies)."""
     import transformers
 
     numbers = {key: value for key, value in vars(model.config).items() if key != "num_tokens"}
@@ -208,15 +208,15 @@ def plain(model, prompts, group, lengths, stop):
 
 
 def bandwidth(device):
-    """Bytes per second of reading memory."""
+    """Measure how many bytes per second can be read from memory."""
     block = torch.ones(2**28, device=device)
-    again = range(10 if device == "cuda" else 1)  # to start one sum would count
+    again = range(10 if device == "cuda" else 1)  # the time to start a single sum would count
     times = [timed(lambda: [block.sum() for _ in again], device) for _ in range(4)]
     return len(again) * block.numel() * 4 / min(times)
 
 
 def timed(function, device):
-    """Seconds by the clock; on a CPU those of this process, so that others on the machine do not count."""
+    """Return the seconds of a call; on a CPU, CPU seconds per thread, so that other processes do not count."""
     if device == "cpu":
         start = time.process_time()
         function()
@@ -239,7 +239,7 @@ def floor_seconds(model, prompt, lengths, bytes_per_second):
 
 
 def products_seconds(model, prompts, lengths):
-    """Seconds of the products with the weights alone: for the prompts, and for the rows that run at each token."""
+    """Return the seconds of the products with the weights alone, for the prompts and for all running rows."""
     weights = [param for param in model.model.layers.parameters() if param.ndim == 2]
     head = (model.lm_head or model.model.embed_tokens).weight
     read = sum(map(len, prompts))
@@ -263,7 +263,7 @@ def products_seconds(model, prompts, lengths):
 
 
 def attention_rows():
-    """Which kernel attends in an update and in decoding, and the time of a shape that it has not seen before."""
+    """Show which kernel attends in an update and in decoding, and its time for a shape that it has not seen before."""
     kernels = {0: "math", 1: "flash", 2: "efficient", 3: "cudnn"}
     for name, wanted in (("update", "flash"), ("decoding", "efficient")):
         times = []
@@ -283,7 +283,7 @@ def attention_rows():
 
 
 def waiting_rows(model):
-    """How often decoding waits for the GPU; tests/test_gpu.py counts it on a pretended one."""
+    """Count how often decoding waits for the GPU. (tests/test_gpu.py counts it on a pretended one.)"""
     counts = []
     for tokens in (32, 96):
         with warnings.catch_warnings(record=True) as seen:
@@ -297,8 +297,8 @@ def waiting_rows(model):
 
 
 def rounded(decode, cache):
-    """`record` of rlvr.sample: a decode step that reads up to 63 slots which are still empty, so that for 64 tokens all
-    of its tensors keep their shapes and places."""
+    """A `record` for rlvr.sample: a decode step that also reads up to 63 empty slots, so that for 64 tokens all its
+    tensors keep their shapes and places."""
     if cache.used >= cache.seen:
         cache.seen = min((cache.used // 64 + 1) * 64, cache.k[0].size(2))
     lengths = cache.lengths
@@ -307,8 +307,8 @@ def rounded(decode, cache):
 
 
 class Recorder:
-    """`record` of rlvr.sample: the same step as one CUDA graph. To start its kernels one by one takes longer than they
-    run. It is recorded anew when a shape changes: every 64 tokens, and when rows are dropped."""
+    """A `record` for rlvr.sample: the same step as one CUDA graph, because starting its kernels one by one takes longer
+    than running them. It is recorded again when a shape changes: every 64 tokens, and when rows are dropped."""
 
     step = None
 
@@ -320,7 +320,7 @@ class Recorder:
         else:
             self.graph = None  # its memory is free now
             rounded(decode, cache)  # PyTorch's notes ask for a run before the recording
-            cache.used = used  # when it is recorded, Python runs again, but no kernel
+            cache.used = used  # recording runs the Python code again, but no kernel
             self.graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(self.graph):
                 rounded(decode, cache)
@@ -329,8 +329,8 @@ class Recorder:
 
 
 def recorded_rows(model, prompt=128, tokens=512):
-    """A token of 64 rows, none of which is dropped: as rlvr.sample decodes it, by steps that can be recorded, and
-    recorded."""
+    """Time a token of 64 rows, none of which is dropped: decoded as usual, by steps that can be recorded, and by recorded
+    steps."""
     uniforms = rlvr.row_uniforms(range(64), tokens, 0)
     seconds = []
     logps = []
@@ -344,8 +344,8 @@ def recorded_rows(model, prompt=128, tokens=512):
     same = logps[1].equal(logps[2])
     yield "ms a token of 64 rows: rlvr.sample", "5.7 (759 launches)", usual
     yield "    by steps that can be recorded", "about as many", ready
-    yield "    recorded", "less, if it pays", recorded
-    yield "    which is so many times less", "", f"{seconds[0] / seconds[2]:.1f}"
+    yield "    recorded", "less, if recording helps", recorded
+    yield "    how many times faster that is", "", f"{seconds[0] / seconds[2]:.1f}"
     yield "    and samples the same", "True", str(same), same
 
 
@@ -363,7 +363,7 @@ def main(argv=None):
     parser.add_argument(
         "--dtype", choices=["float32", "bfloat16"], help="(default: as train.py chooses)"
     )
-    parser.add_argument("--threads", type=int, help="of the CPU")
+    parser.add_argument("--threads", type=int, help="number of CPU threads")
     args = parser.parse_args(argv)
     if args.rows % args.group:
         parser.error("--rows must be a multiple of --group")

@@ -1,16 +1,16 @@
-"""Training: memory and speed of an update, the split of a step's time, and steps per second against TRL's GRPOTrainer.
+"""Training: the memory and speed of an update, how a step's time splits, and steps per second beside TRL's GRPOTrainer.
 
-    python tests/bench_training.py                           tiny: whole steps, sampling included; TRL if it is there
+    python tests/bench_training.py                           tiny: whole steps with sampling, and TRL if installed
     python tests/bench_training.py --shape 0.6B --rows 1     random weights in the shape of Qwen3-0.6B: peak memory
     python tests/bench_training.py --count                   kernels, bytes and FLOPs of a step on a GPU, counted
     python tests/bench_training.py --cards                   which card needs which flags, computed
     python tests/bench_training.py --curve runs/sums-0       SmolLM2: TRL trains the first --steps of such runs again
 
-The peaks are those of the two worst moments of a step: sampling, with a full cache of all --batch rows, and the update,
-with a micro-batch of --rows rows at full length while the gradients of earlier ones wait (their number makes no
-difference). Every configuration runs in a process of its own, and the peak is that process's (on CUDA the allocator's).
-"plain" is the update one writes first: full logits and all activations kept. All have fp32 weights and torch's AdamW,
-and compute in --dtype. Last line: a JSON object.
+The peaks are at the two worst moments of a step: sampling, with a full cache of all --batch rows, and the update, with
+a micro-batch of --rows rows at full length while the gradients of earlier ones wait (their number makes no difference).
+Every configuration runs in its own process, and the peak is that process's (on CUDA the allocator's). "plain" is the
+update that one writes first: it keeps full logits and all activations. All have fp32 weights and torch's AdamW, and
+compute in --dtype. The last line is a JSON object.
 
 --curve gives TRL a run's base, problems in their order, groups, reward, learning rate of each step, AdamW, clipping
 of the gradient and mean over tokens; eval.py evaluates the weights of both. What differs: random numbers; TRL's std of a
@@ -63,7 +63,7 @@ from train import cast_weights  # noqa: E402
 
 
 def memory_used(device):
-    """The most bytes so far: of tensors on a GPU, of the whole process on a CPU."""
+    """Return the peak bytes so far: of tensors on a GPU, of the whole process on a CPU."""
     if device == "cuda":
         return torch.cuda.max_memory_allocated()
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (
@@ -92,7 +92,7 @@ def full_length_rollouts(rows, prompt, tokens, device):
 
 
 def measure(args):
-    """Run args.config -> its peaks. On a CPU call it in a new process: the peak is that of the whole process."""
+    """Measure args.config. On a CPU, call it in a new process, because the peak is the whole process's."""
     device, dtype = pick_device()[0], getattr(torch, args.dtype)
     if device == "cuda":
         torch.cuda.reset_peak_memory_stats()
@@ -106,7 +106,7 @@ def measure(args):
             with torch.no_grad(), cast_weights(dtype, model):
                 cache = KVCache(model, args.batch, args.prompt_tokens + args.tokens)
                 for layer in cache.k + cache.v:
-                    layer.fill_(0)  # memory that was never written does not count yet
+                    layer.fill_(0)  # memory that was never written is not counted
                 cache.used = args.prompt_tokens + args.tokens - 1
                 cache.lengths += cache.used
                 last = rollouts.ids[:1, :1].expand(args.batch, 1)
@@ -115,7 +115,7 @@ def measure(args):
             del cache
     wait = torch.cuda.synchronize if device == "cuda" else int
     times = []
-    for _ in range(4 if device == "cuda" else 2):  # from the second on AdamW's moments are there
+    for _ in range(4 if device == "cuda" else 2):  # from the second one on, AdamW has its moments
         for p in model.parameters():
             p.grad = torch.zeros_like(p).fill_(0)
         wait()
@@ -174,7 +174,7 @@ def memory_table(args):
 # ---- What a GPU would have to do, counted -----------------------------------------------------------------
 
 BF16 = torch.bfloat16
-CARDS = {  # bytes a second; dense operations a second, in which numbers: NVIDIA's data sheets (SXM; A100 of 80 GB)
+CARDS = {  # bytes/s, dense operations/s, and their dtype, from NVIDIA's data sheets (SXM; A100 with 80 GB)
     "H200": (4.8e12, 989e12, BF16),
     "H100": (3.35e12, 989e12, BF16),
     "A100": (2.039e12, 312e12, BF16),
@@ -184,14 +184,14 @@ CARDS = {  # bytes a second; dense operations a second, in which numbers: NVIDIA
     "L4": (0.3e12, 121e12, BF16),
     "T4": (0.32e12, 8.1e12, torch.float32),  # has no bf16: everything is computed in fp32
 }
-START = 7.5e-6  # seconds to start a kernel from Python, measured on a CPU at commit d78cb0c
+START = 7.5e-6  # seconds to start a kernel from Python, measured on a CPU
 # PyTorch's counter leaves addmm_ out.
 ADDMM = {torch.ops.aten.addmm_: lambda total, a, b, out_shape: 2 * math.prod(a) * b[1]}
 NO_KERNEL = "empty empty_like new_empty _unsafe_view detach alias device".split()
 
 
 class Kernels(TorchDispatchMode):
-    """Counts operations, and the bytes of what they read and write. A view is none."""
+    """Counts operations, and the bytes that they read and write. Views do not count."""
 
     def __init__(self):
         super().__init__()
@@ -205,9 +205,9 @@ class Kernels(TorchDispatchMode):
         is_view = any(alias and not alias.is_write for alias in returns)
         if not is_view and name not in NO_KERNEL:
             tensors = [x for x in tree_leaves((args, kwargs, out)) if isinstance(x, torch.Tensor)]
-            if name in ("scatter_", "embedding"):  # which touch only what they move
+            if name in ("scatter_", "embedding"):  # these touch only what they move
                 tensors = [tensors[-2 if name == "scatter_" else -1]] * 2
-            if name in ("new_zeros", "ones_like"):  # which only write
+            if name in ("new_zeros", "ones_like"):  # these only write
                 tensors = tensors[-1:]
             self.number += 1
             self.bytes += sum(x.nbytes for x in tensors)
@@ -215,14 +215,14 @@ class Kernels(TorchDispatchMode):
 
 
 def norm(x, *rest):
-    """In place of a norm, which is many operations on a CPU and one kernel on a GPU: a softmax reads and writes as much,
-    in its backward pass too. Autocast computes both in fp32."""
+    """Stands in for a norm, which is many operations on a CPU and one kernel on a GPU: a softmax reads and writes as much,
+    also in its backward pass. Autocast computes both in fp32."""
     return (x.float() if torch.is_autocast_enabled("cpu") else x).softmax(-1)
 
 
 def counted(prepare, dtype=torch.float32):
-    """prepare(model) gives the work to count. The model, with weights in dtype, has Qwen3-0.6B's shape, and all tensors
-    have a shape and no numbers -> (kernels, bytes, operations of matrix products)."""
+    """Count (kernels, bytes, operations of matrix products) of the work that prepare(model) returns. The model, with
+    weights in dtype, has Qwen3-0.6B's shape. Its tensors have shapes, but no numbers."""
     config = Config()
     config.num_tokens = 151669  # as Qwen3's tokenizer has
     real = F.rms_norm
@@ -247,7 +247,7 @@ PROMPT, TOKENS, ROWS, MICRO = 128, 512, 64, 6  # 6 rows of 639 tokens: --micro-b
 
 
 def one_token(model):
-    """Of each row, in the middle of a completion: what rlvr.sample does."""
+    """Return the work of a token for each row, in the middle of a completion, as in rlvr.sample."""
     cache = KVCache(model, ROWS, PROMPT + TOKENS)
     cache.used = PROMPT + TOKENS // 2
     ids = torch.zeros(ROWS, 1, dtype=torch.long)
@@ -260,9 +260,9 @@ def one_token(model):
 
 
 def one_micro_batch(model, autocast=True):
-    """Forward and backward pass, and the sums of the gradients."""
+    """Return the work of a micro-batch: forward pass, backward pass, and adding up the gradients."""
     ids = torch.zeros(MICRO, PROMPT + TOKENS - 1, dtype=torch.long)
-    # Not as a mask: how many places it has is not known without numbers.
+    # This is no mask, because the number of its places would be unknown without numbers.
     rows = torch.arange(MICRO).repeat_interleave(TOKENS)
     places = torch.arange(PROMPT - 1, PROMPT + TOKENS - 1).repeat(MICRO)
     micro = MicroBatch(ids, (rows, places), rows)
@@ -275,14 +275,14 @@ def one_micro_batch(model, autocast=True):
             logp, _ = trained_logprobs(model, micro, places)
             logp.sum().backward()
         for param, total in sums.items():
-            if param.grad is not None and param.grad is not total:  # a norm has none, see above
+            if param.grad is not None and param.grad is not total:  # norms have none here
                 total.add_(param.grad)
 
     return work
 
 
 def counted_step():
-    """Seconds, at least, of a step of 64 completions, all of full length."""
+    """Compute lower bounds on the seconds of a step with 64 completions, all of full length."""
     in_fp32 = functools.partial(one_micro_batch, autocast=False)
     token = {dtype: counted(one_token, dtype) for dtype in (BF16, torch.float32)}
     update = {BF16: counted(one_micro_batch), torch.float32: counted(in_fp32)}
@@ -313,7 +313,7 @@ def counted_step():
 # ---- Which card needs which flags, computed ----------------------------------------------------------
 
 LORA = "--method notebooks/methods/lora.py --lr 3e-5"
-SIZES = {  # bytes of the card, what it computes in
+SIZES = {  # bytes of the card, the dtype that it computes in
     "8 GB": (8 * 2**30, BF16),
     "12 GB": (12 * 2**30, BF16),
     "16 GB": (16 * 2**30, BF16),
@@ -326,7 +326,7 @@ CONTEXT = 0.6e9  # bytes that CUDA, its kernels and libraries take, assumed
 
 def peak_memory(model, dtype, sampled, micro_tokens=4096, trained=None):
     """Bytes at the worst moment of a step, roughly. It is either sampling, with a cache of `sampled` tokens in rows of
-    640, or an update by micro-batches of micro_tokens. trained: the number of weights that are (default: all)."""
+    640, or an update by micro-batches of micro_tokens. trained: the number of trained weights (default: all)."""
     c = model.config
     n = sum(p.numel() for p in model.parameters())
     whole = trained is None
@@ -340,7 +340,7 @@ def peak_memory(model, dtype, sampled, micro_tokens=4096, trained=None):
     moments = 8 * trained  # Adam's two
 
     cache = 2 * c.num_hidden_layers * c.num_key_value_heads * c.head_dim * size * sampled
-    logits = 18 * V * math.ceil(sampled / 640)  # and some fp32 tensors of their size
+    logits = 18 * V * math.ceil(sampled / 640)  # with some fp32 tensors of the same size
     sampling = cache + logits
 
     heads = c.num_attention_heads + c.num_key_value_heads
@@ -349,12 +349,12 @@ def peak_memory(model, dtype, sampled, micro_tokens=4096, trained=None):
     chunk = 18 * min(CHUNK_ELEMENTS, micro_tokens * V)  # logits
     table = V * C if whole else 0
     head = kept + chunk + (2 * table if size == 2 else 0)  # the gradient of a chunk, if in bf16
-    update = 4 * trained + max(head, 4 * table)  # at the end that of the embedding
+    update = 4 * trained + max(head, 4 * table)  # at the end, the embedding's gradient
     return weights + copies + moments + max(sampling, update)
 
 
 def card_table():
-    """For Qwen3-0.6B by the default flags, with rows of 128 + 512 tokens."""
+    """Compute the table for Qwen3-0.6B with the default flags and rows of 128 + 512 tokens."""
     with torch.device("meta"):
         model = Qwen3(Config())
     weights = 4 * sum(p.numel() for p in model.parameters())
@@ -378,7 +378,7 @@ TINY = ROOT / "notebooks" / "tiny"
 
 
 def our_steps(steps, folder, log):
-    """train.py as it is -> seconds of each step; its metrics are added to the list `log`."""
+    """Run train.py as it is. Returns the seconds of each step, and adds its metrics to the list `log`."""
     train.main(
         [
             "--model",
@@ -409,8 +409,8 @@ def our_steps(steps, folder, log):
 
 
 def train_trl(model, tokenizer, rows, reward, folder, steps, completions, tokens, **how):
-    """GRPOTrainer without KL, one update a batch, groups of G completions -> seconds of each step.
-    completions: (problems, G) of a step. on_step_end(step, its learning rate) is called after each."""
+    """Run GRPOTrainer without KL, with one update a batch. Returns the seconds of each step. completions: (problems, G)
+    of a step. on_step_end(step, its learning rate) is called after each."""
     import datasets
     import transformers
     import trl
@@ -461,7 +461,7 @@ def train_trl(model, tokenizer, rows, reward, folder, steps, completions, tokens
 
 
 def trl_steps(task, steps, folder):
-    """The tiny model: same weights, 8 problems x 16 completions of at most 80 tokens, same reward."""
+    """Train the tiny model with the same weights and reward, 8 problems x 16 completions of at most 80 tokens."""
     import transformers
 
     def reward(prompts, completions, answer, **kwargs):
@@ -478,7 +478,7 @@ def trl_steps(task, steps, folder):
 
 
 def page_steps(steps):
-    """page.py with the same reward; a step ends where the next one begins."""
+    """Run page.py with the same reward. Returns the seconds of each step, which ends when the next one begins."""
     stamps, usual, box = [], page.roll_out, page.reward_rlvr
 
     def roll_out(model, problems, G, *rest, **how):
@@ -539,7 +539,7 @@ def speed_table(args):
 
 
 def memory_rows(args, found):
-    """The table for a page."""
+    """Return the table for a page."""
     columns = ["GB at the worst moment", "first sampling, cache full", "update"]
     rows = []
     for one in found:
@@ -553,7 +553,7 @@ def memory_rows(args, found):
 
 
 def speed_rows(found):
-    """The same of whole steps: seconds of each turn."""
+    """Return the table for whole steps: the seconds of each turn."""
     rows = []
     for name, times in found["seconds"].items():
         ratios = [time / ours for time, ours in zip(times, found["seconds"]["train.py"])]
@@ -569,7 +569,7 @@ CURVE += ["in the end", "s a step"]
 
 
 def trl_run(run, ours, steps):
-    """TRL trains the first steps of a run again -> its rows of the log. ours: the run's own rows."""
+    """Let TRL train the first steps of a run again. Returns its log. ours: the log of the run."""
     import transformers
 
     flags, settings, task = run.flags, run.method.settings, run.task
@@ -620,7 +620,7 @@ def trl_run(run, ours, steps):
 
 
 def curve_table(folders, steps):
-    """Two rows for each run, TRL's and its own, over the first steps. TRL's log stays in the run's folder."""
+    """Return two rows for each run, TRL's and its own, over the first steps. TRL's log stays in the run's folder."""
     rows = []
     ratios = []
     seeds = []

@@ -1,4 +1,4 @@
-"""How many completions a second each verifier judges, and programs against the start of an interpreter. In one run:
+"""How many completions a second each verifier scores, and how testing a program compares to starting Python:
 
     python tests/bench_verifiers.py
 
@@ -33,7 +33,7 @@ SENTENCE = "the quick brown fox jumps over the lazy dog and runs away from the o
 
 
 def textbook():
-    """The chapter's baseline: one subprocess per test, exit code 0 counts."""
+    """Run the chapter's baseline: one subprocess per test; exit code 0 is a pass."""
     passed = 0
     for test in TESTS:
         with tempfile.NamedTemporaryFile("w", suffix=".py") as file:

@@ -1,4 +1,4 @@
-"""Shared by all tests: the scripts are importable, slow tests run with --slow, and a few small models and helpers."""
+"""Shared by all tests: it makes the scripts importable, adds --slow, and has a few small models and helpers."""
 
 import faulthandler
 import sys
@@ -13,7 +13,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "notebooks")]
 from notebooks.models.make_tiny import init_weights, symbol_tokenizer, tiny_config
 from model import Qwen3  # noqa: E402
 
-torch.set_num_threads(1)  # for tensors so small more of them mostly wait for each other
+torch.set_num_threads(1)  # with tensors so small, more threads mostly wait for each other
 
 
 def pytest_addoption(parser):
@@ -41,13 +41,13 @@ def pytest_collection_modifyitems(config, items):
 
 @pytest.fixture(autouse=True)
 def seeded():
-    """Every test draws the same random numbers, alone or after others."""
+    """Give every test the same random numbers, whether it runs alone or after others."""
     torch.manual_seed(0)
 
 
 @pytest.fixture
 def no_hang():
-    """Not a measurement: what is bounded takes a second or two, what is not would take hours."""
+    """Abort after two minutes. Bounded work takes a second or two, unbounded work would take hours."""
     faulthandler.dump_traceback_later(120, exit=True)
     yield
     faulthandler.cancel_dump_traceback_later()
@@ -75,7 +75,7 @@ def prompts(tokenizer):
 
 @pytest.fixture
 def write(tmp_path):
-    """Write a Python file of one's own, of a name that no other test uses -> its path."""
+    """Return a function that writes a plug-in file, under a name that no other test uses, and returns its path."""
 
     def write(text):
         path = tmp_path / f"own_{tmp_path.name}.py"

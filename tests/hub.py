@@ -13,8 +13,8 @@ SHA = "0123456789abcdef0123456789abcdef01234567"
 @contextlib.contextmanager
 def serve(directory, repo="owner/name", kind="models", more=()):
     """Serve the files of `directory` as model (or, with kind "datasets", data set) `repo`. The server notes the files
-    it `sent`; `missing` is a file that is listed but not there; the first transfer of `drop_once` breaks off.
-    more: further repositories, (directory, repo, kind) each."""
+    it `sent`; `missing` is a file that is listed but not there; the first transfer of `drop_once` breaks off; if it is
+    `gated`, it refuses everything. more: further repositories, (directory, repo, kind) each."""
 
     first = directory, repo, kind
 

@@ -1,13 +1,14 @@
-"""A CUDA GPU that is not there: tensors that say they are on cuda:0, and are computed by the CPU.
+"""A pretended CUDA GPU: tensors that say they are on cuda:0, but are computed by the CPU.
 
     with PretendGPU() as gpu:              # torch.cuda.is_available() is True, and bf16 is supported
         train.main(["--steps", "2"])
     print(gpu.waits, gpu.uploads)          # Counters of "file:line operation"
 
-What it shows: an operation on tensors of two devices raises, as do a CPU generator or .numpy() of a
-GPU tensor; torch.autocast casts by CUDA's lists, so that dtypes which do not fit are found; and where
-Python waits for the device. Allowed as on CUDA: CPU numbers (0-dim) in pointwise operations, CPU
-indices into GPU tensors, copies. Not shown: kernels, speed, memory, streams, NCCL, torch.compile.
+What it shows: an operation on tensors of two devices raises, as do a CPU generator and .numpy() of a
+GPU tensor; torch.autocast casts by CUDA's lists, which reveals dtypes that do not fit; and it counts
+where Python waits for the device. As on CUDA, it allows CPU numbers (0-dim) in pointwise operations,
+CPU indices into GPU tensors, and copies. It does not show kernels, speed, memory, streams, NCCL or
+torch.compile.
 
 How: OnGPU is a wrapper around a CPU tensor. For C++ it is on the meta device, so that autograd asks
 for no GPU. Two modes see every operation: Functions above autograd (devices that are asked for,
@@ -112,14 +113,14 @@ class OnGPU(torch.Tensor):
 
 
 class Operations(TorchDispatchMode):
-    """Below autograd: every operation of ATen."""
+    """Sees every operation of ATen, below autograd."""
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         return PretendGPU.now.compute(func, args, kwargs or {})
 
 
 class Functions(TorchFunctionMode):
-    """Above autograd: every function of torch."""
+    """Sees every function of torch, above autograd."""
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -209,7 +210,7 @@ class PretendGPU(contextlib.ExitStack):
 
     def __enter__(self):
         PretendGPU.now = self
-        self.inside = False  # is what C++ makes in between the GPU's?
+        self.inside = False  # do tensors that C++ creates meanwhile belong to the GPU?
         self.attention = []
         self.waits = Counter()
         self.uploads = Counter()
@@ -228,7 +229,7 @@ class PretendGPU(contextlib.ExitStack):
         return self
 
     def where(self, func):
-        """The line of ours that led to this operation."""
+        """Return our line that led to this operation."""
         frame = sys._getframe(2)
         while frame and Path(frame.f_code.co_filename).name not in OUR_FILES:
             frame = frame.f_back
@@ -237,7 +238,7 @@ class PretendGPU(contextlib.ExitStack):
         return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}  {func}"
 
     def compute(self, func, args, kwargs):
-        """An operation of ATen, computed on the CPU; its result is on the GPU if its operands are."""
+        """Compute an operation of ATen on the CPU. Its result is on the GPU if its operands are."""
         tensors = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
         ours = [x for x in tensors if isinstance(x, OnGPU)]
         theirs = [x for x in tensors if not isinstance(x, OnGPU)]
@@ -268,7 +269,7 @@ class PretendGPU(contextlib.ExitStack):
         return return_and_correct_aliasing(func, args, kwargs, out) if ours else out
 
     def check_devices(self, func, args, tensors, theirs):
-        """Raise as CUDA does where tensors of two devices meet."""
+        """Raise an error, as CUDA does, if tensors of two devices meet."""
         takes_numbers = torch.Tag.pointwise in func.tags or func in INDEXING
         takes_numbers = takes_numbers or func is aten.fill_.Tensor
         wrong = [x for x in theirs if x.dim() > 0 or not takes_numbers]
@@ -298,8 +299,8 @@ class PretendGPU(contextlib.ExitStack):
 
 
 class Tape(TorchDispatchMode):
-    """What a CUDA graph does, on a CPU: replay() repeats the recorded operations on the same tensors.
-    Where CUDA records it does not compute; here, what was computed meanwhile is undone."""
+    """Does on a CPU what a CUDA graph does: replay() repeats the recorded operations on the same tensors.
+    CUDA does not compute while it records; here, the effects of recording are undone."""
 
     def __init__(self):
         super().__init__()

@@ -1,16 +1,16 @@
-"""A Windows that is not there: Linux without what Windows lacks.
+"""A pretended Windows: Linux without what Windows lacks.
 
     python tests/pretend_windows.py train.py --steps 2
     python tests/pretend_windows.py -m pytest -q tests/test_eval.py
 
-What is taken away, or is otherwise:
+What is missing or different:
   - for the project and the script: fcntl, resource and other modules of POSIX, os.fork, os.uname,
     signal.SIGKILL, .. (PyTorch's build for Linux needs some of them itself);
   - for everybody: a text file is cp1252 where no encoding is given, as are the output and input of
     a pipe; a file that is open or mapped into memory can be neither renamed nor removed; os.rename
     refuses a target that exists; a name may not hold any of <>:"|?*.
-Not shown: paths with drives and backslashes, names that differ by case only, locks, signals, consoles,
-how processes are started, PyTorch's build for Windows.
+It does not show paths with drives and backslashes, names that differ by case only, locks, signals,
+consoles, how processes are started, and PyTorch's build for Windows.
 """
 
 import builtins
@@ -52,7 +52,7 @@ class Without(types.ModuleType):
 
 
 def pretend_modules():
-    """Modules of the project import what Windows has."""
+    """Let modules of the project import only what Windows has."""
     real_import = builtins.__import__
     poorer = {}
 
@@ -74,7 +74,7 @@ def pretend_modules():
 
 
 def pretend_text():
-    """Text is cp1252 where nothing is said."""
+    """Make text cp1252 if no encoding is given."""
     real_open = io.open
 
     def opened(file, mode="r", buffering=-1, encoding=None, *rest, **options):
@@ -102,13 +102,13 @@ def check_name(path):
 
 
 def in_use(path):
-    """The files that this process has open or mapped, at or below a path."""
+    """Return the files at or below a path that this process has open or mapped."""
     path = os.path.realpath(path)
     found = set()
     for number in os.listdir("/proc/self/fd"):
         try:
             found.add(os.readlink(f"/proc/self/fd/{number}"))
-        except OSError:  # that of the listing itself
+        except OSError:  # the descriptor of the listing itself
             pass
     with open("/proc/self/maps", encoding="utf-8") as maps:
         found |= {line.rstrip("\n").split(maxsplit=5)[-1] for line in maps}
@@ -116,7 +116,7 @@ def in_use(path):
 
 
 def pretend_files():
-    """Open files stay where they are, and os.rename replaces nothing."""
+    """Refuse to rename or remove open files, and let os.rename replace nothing."""
 
     def guarded(real):
         def call(path, *args, **options):
@@ -146,7 +146,7 @@ def pretend_files():
 
 
 def pretend_children():
-    """A script or module that is started by this interpreter is on Windows as well."""
+    """Start scripts and modules that run in this interpreter on the pretended Windows, too."""
     real_init = subprocess.Popen.__init__
 
     def init(self, command, *args, **options):

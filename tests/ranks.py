@@ -1,5 +1,5 @@
-"""Several processes on one CPU, as torchrun would start them on several GPUs: forked from a server that
-has imported torch already, so that a start costs a tenth of a second and not three."""
+"""Starts several processes on one CPU, as torchrun would on several GPUs. They are forked from a server that
+has already imported torch, so a start takes a tenth of a second instead of three."""
 
 import atexit
 import dataclasses
@@ -31,7 +31,7 @@ CONTEXT.set_forkserver_preload(
     ["train", "torch._dynamo"]
 )  # FSDP imports the latter at its first use
 
-# Every run of the tests: small, on the CPU, of the tiny model.
+# Flags of all test runs, which are small: on the CPU, with the tiny model.
 SMALL = ["--device", "cpu", "--model", str(ROOT / "notebooks" / "tiny")]
 SMALL += ["--task", f"{ROOT}/tests/ranks.py:few_sums"]
 SMALL += ["--prompts-per-step", "4", "--num-samples", "4"]
@@ -39,11 +39,11 @@ SMALL += ["--eval-problems", "16", "--eval-every", "3", "--save-every", "3"]
 
 
 KL = f"{ROOT}/notebooks/methods/kl.py"
-COIN = f"{ROOT}/notebooks/rewards/guards.py:coin"  # pays by chance: what random weights can earn
+COIN = f"{ROOT}/notebooks/rewards/guards.py:coin"  # a reward that random weights can earn
 
 
 class Interrupts:
-    """An environment that says something behind the first </think>, and then no more."""
+    """An environment that replies to the first </think>, and then no more."""
 
     def __init__(self, problem):
         self.replies = iter([problem["answer"]])
@@ -67,7 +67,7 @@ ONE_DIGIT = f"{ROOT}/notebooks/tasks/one_digit.py:one_digit"  # a+b modulo 10
 
 @functools.cache
 def base():
-    """A model directory: random weights, the vocabulary of the task one-digit."""
+    """Return the folder of a model with random weights and the vocabulary of the task one-digit."""
     folder = Path(tempfile.mkdtemp(), "base")
     atexit.register(shutil.rmtree, folder.parent, ignore_errors=True)
     tokenizer = symbol_tokenizer([*"0123456789+="])
@@ -78,7 +78,7 @@ def base():
 
 def _process(queue, rank, environment, function, args):
     torch.set_num_threads(1)
-    os.environ.update(environment)  # train.py, imported before the fork, has read another one
+    os.environ.update(environment)  # train.py was imported before the fork and has read the old one
     train.RANK = int(environment.get("RANK", 0))
     train.WORLD = int(environment.get("WORLD_SIZE", 1))
     try:
@@ -88,7 +88,7 @@ def _process(queue, rank, environment, function, args):
 
 
 def start(world, function, *args):
-    """Start `world` processes that call function(*args) -> (processes, queue of (rank, result, error))."""
+    """Start `world` processes that call function(*args). Returns (processes, queue of (rank, result, error))."""
     queue = CONTEXT.Queue()
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     queue.store = store  # it lives as long as the queue is in use
@@ -111,7 +111,7 @@ def start(world, function, *args):
 
 
 def run(world, function, *args, timeout=120):
-    """What function(*args) returns in each of `world` processes."""
+    """Return what function(*args) returns in each of `world` processes."""
     processes, queue = start(world, function, *args)
     results = {}
     try:
@@ -130,7 +130,7 @@ def run(world, function, *args, timeout=120):
 
 
 def main(*flags):
-    """train.main -> what it says when it ends early, or None."""
+    """Run train.main. Returns its message if it ends early, else None."""
     try:
         train.main(flags)
     except (SystemExit, train.ModelError, DataError, OSError) as error:
@@ -139,7 +139,7 @@ def main(*flags):
 
 
 def loaded(*flags):
-    """A run that is only in memory."""
+    """Return a run that is only in memory."""
     return train.load_run(train.parse_args([*SMALL, "--name", "unwritten", *flags]))
 
 
@@ -149,7 +149,7 @@ def rows_of(folder):
 
 
 def metrics(folder):
-    """The log without what depends on the clock; of two rows of one step the last, as after a crash."""
+    """Return the log without times. If a step has two rows, as after a crash, the last one counts."""
     rows = {row["step"]: row for row in rows_of(folder)}
     return [
         {name: value for name, value in row.items() if "seconds" not in name}
@@ -158,13 +158,13 @@ def metrics(folder):
 
 
 def weights(folder):
-    """All weights of the final model as one vector."""
+    """Return all weights of the final model as one vector."""
     tensors = load_file(Path(folder) / "final" / "model.safetensors")
     return torch.cat([tensor.flatten() for tensor in tensors.values()])
 
 
 def last_step(folder):
-    """The newest step whose row is whole in the log; 0 if there is none."""
+    """Return the newest step with a complete row in the log, or 0."""
     path = Path(folder) / "metrics.jsonl"
     lines = path.read_text().split("\n")[:-1] if path.exists() else []
     return max([json.loads(line)["step"] for line in lines], default=0)

@@ -1,7 +1,7 @@
 r"""What a policy, or a stranger, might try on the math grader.  Run: pytest tests/test_attacks.py
 
-Hostile text is only data: it takes no time and leaves nothing behind. The last part plays the
-policy: it changes one token of a right answer, and tries to be paid for it.
+Hostile text is only data: it takes little time and leaves nothing behind. The last part plays the
+policy: it changes one token of a right answer, and tries to be rewarded for it.
 """
 
 import re
@@ -91,8 +91,8 @@ def test_hostile_on_both_sides(no_hang):
 
 
 def count_calls(*pair):
-    """Calls are counted, not seconds: where CPython's stack needs a new chunk, a call takes ten
-    times as long, so that few of them have to do."""
+    """Count the grader's Python calls. (Seconds would depend on the machine, and on the depth of the
+    stack.)"""
     events = []
     grading._normalise.cache_clear()
     sys.setprofile(lambda frame, event, arg: events.append(event))
@@ -137,7 +137,7 @@ def test_other_types_are_no_answer(value):
 
 
 def test_threads_agree():
-    """mpmath changes the precision of its context while it works: a shared one may be wrong."""
+    """mpmath changes the precision of its context while it works, so threads must not share one."""
     cases = [(t, a, True) for t, a, _ in ACCEPTS] + [(t, a, False) for t, a, _ in REJECTS]
 
     def wrong(offset):
@@ -161,7 +161,7 @@ UNITS = "cm km minutes feet hours kg days inches miles".split()
 
 
 def mutants(gold):
-    """Another digit, sign, unit or order of letters; two things exchanged."""
+    """Yield the answer with another digit, sign, unit or order of letters, or with two parts exchanged."""
     for match in re.finditer("[0-9]", gold):
         digit = str((int(match[0]) + 1) % 10)
         yield gold[: match.start()] + digit + gold[match.end() :]
@@ -186,7 +186,7 @@ def mutants(gold):
             yield gold[: match.start(1)] + other + gold[match.end(1) :]
 
 
-SAME = {"6r^2-24-4r", "5,3, 7", r"\{1, 4,2\}"}  # the others are other values
+SAME = {"6r^2-24-4r", "5,3, 7", r"\{1, 4,2\}"}  # these mutants equal their gold; all others do not
 
 
 def test_no_mutant_is_paid():

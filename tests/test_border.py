@@ -1,4 +1,4 @@
-"""The page of safety: each sentence of sandbox.py's header, as raw lines that a program writes and reads."""
+"""The page of safety: it tests each sentence of sandbox.py's header with raw lines that a program writes and reads."""
 
 import os
 import re
@@ -33,7 +33,7 @@ def error(name, args=(), state=(), module="builtins"):
 
 
 def answered(line, test):
-    """The program answers f(..) with a line of its own -> the verdict's reason. No time is lost."""
+    """Let the program answer f(..) with a line of its own. Returns the result's reason; it takes less than 2 s."""
     code = f"{PLAYER}def f(*args):\n    {line}\n    hear()"
     result = verify_code(code, [test], timeout=0.5)
     assert result["seconds"] < 2
@@ -41,7 +41,7 @@ def answered(line, test):
 
 
 def asked(question, lent, before="pass"):
-    """The program asks something of what f has been lent, number 2 -> what the judge answers."""
+    """Let the program ask a question about what f has been lent, number 2. Returns the judge's answer."""
     code = f"{PLAYER}def f(*args):\n    say({question})\n    return str(hear())"
     test = f"{before}\nraise ValueError(f({lent}))"
     return verify_code(code, [test], timeout=0.5)["why"][0]
@@ -191,7 +191,7 @@ def test_what_may_not_be_asked(sentence, question, lent, answer):
 
 
 def test_a_program_cannot_have_the_judge_make_an_object_of_its_class():
-    """Else the test might compute with its answer. (What the judge looked up first has number 1.)"""
+    """Otherwise the test might compute with such an object. (What the judge looked up first has number 1.)"""
     code = f"{PLAYER}class V:\n    pass\ndef f(*args):\n    say('call', [1], tup())\n"
     code += "    raise ValueError(str(hear()))"
     why = verify_code(code, ["from solution import V, f\nassert abs(f() - 2.5) < 1"])["why"][0]
@@ -207,7 +207,7 @@ CLOCKS = {
 
 @pytest.mark.parametrize("name", CLOCKS)
 def test_a_test_does_not_stop_the_judges_clock(no_hang, name):
-    """Then the program sends half a line and sleeps. The trainer waits no longer than its own limit."""
+    """The program sends half a line and sleeps. The trainer waits no longer than its own limit."""
     code = (
         "import os, signal, time\ndef f(x):\n    if x == 0: return 0\n"
         "    signal.signal(signal.SIGALRM, signal.SIG_IGN)\n"

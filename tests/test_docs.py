@@ -17,8 +17,8 @@ FLAG = r"--[a-z][a-z0-9-]*"
 
 
 def flags_of(script, arguments=""):
-    """The flags that a script takes. Those of train.py and eval.py are the fields of their Flags and the settings of the
-    method, the others' stand in add_argument("--..")."""
+    """Return the flags that a script takes. Those of train.py and eval.py are the fields of their Flags and the settings
+    of the method; other scripts have them in their source, in add_argument("--..")."""
     if script in ("train.py", "eval.py"):
         method = re.search(r"--method (\S+/\S+\.py(?::\w+)?)", arguments)
         settings = find_method(GRPO, f"{ROOT}/{method[1]}" if method else "grpo").Settings
@@ -35,7 +35,7 @@ def flags_of(script, arguments=""):
 
 
 def commands(readme):
-    """Each command in a readme that runs a script of ours -> (the script, what stands behind it)."""
+    """Yield (script, arguments) for each command in a readme that runs one of our scripts."""
     blocks = re.findall(r"^```(\w*)\n(.*?)^```$", readme, flags=re.M | re.S)
     code = [block for language, block in blocks if language != "python"]
     code += re.findall(r"`([^`\n]+)`", readme)
@@ -49,7 +49,7 @@ def commands(readme):
 
 
 def test_a_script_imports_those_before_it_in_reading_order_and_never_the_laboratory():
-    """But for one: model.py asks for the appendix on chat where a template is needed."""
+    """There is one exception: model.py imports the appendix on chat when it needs a template."""
     known = {*SCRIPTS} | {path.stem for path in (ROOT / "notebooks").rglob("*.py")} - {"conftest"}
     here = [path.relative_to(ROOT) for path in (*ROOT.glob("*.py"), *ROOT.glob("appendix/*.py"))]
     assert sorted(path.as_posix() for path in here) == sorted(f"{name}.py" for name in SCRIPTS)
@@ -68,7 +68,7 @@ def test_a_script_imports_those_before_it_in_reading_order_and_never_the_laborat
 
 
 def test_there_are_exactly_two_commands_and_each_installs():
-    """One runs, one tests: .ci/run takes them out of the README and runs them in a fresh clone."""
+    """One trains, and one runs the tests. .ci/run takes them out of the README and runs them in a fresh clone."""
     found = re.findall(r"^pip install -r requirements\.txt .*&& (python .*)$", FRONT, flags=re.M)
     assert len(found) == 2 and "train.py" in found[0] and "pytest" in found[1]
 
@@ -96,7 +96,7 @@ def test_links_lead_somewhere():
 
 
 def test_what_the_readme_puts_in_runs_as_it_is_printed(tmp_path, monkeypatch):
-    """A reward, a task and a method of one's own, on a laptop; here for two steps."""
+    """The README shows a reward, a task and a method of one's own. The test makes two steps with them."""
     (block,) = re.findall(r"```python\n(from dataclasses .*?)```", FRONT, flags=re.S)
     (tmp_path / "mine.py").write_text(block)
     (flags,) = re.findall(r"^python train\.py (.*mine\.py.*)$", FRONT, flags=re.M)

@@ -1,5 +1,5 @@
-"""eval.py: what a number is worth, on cases one can count by hand, and the command on a toy run.
-(What notebooks/look/ adds to it is tested in test_look.py.)"""
+"""eval.py: how certain a number is, on cases counted by hand, and the command on a toy run.
+(notebooks/tests/test_look.py tests what notebooks/look/ adds.)"""
 
 import json
 import math
@@ -28,7 +28,7 @@ from rlvr import GRPO, Rollouts, records_of, roll_out, score
 from verifiers import check_task, reward_rlvr
 
 
-# ---- What a number is worth --------------------------------------------------------------------------
+# ---- How certain a number is -------------------------------------------------------------------------
 
 
 def test_pass_at_k_by_hand():
@@ -39,7 +39,7 @@ def test_pass_at_k_by_hand():
 
 
 def test_pass_at_k_is_unbiased():
-    """Averaged over what n samples may show, it is the true chance 1 - (1 - p)^k of at least one success in k."""
+    """Its mean over all outcomes of n samples is 1 - (1 - p)^k, the chance of at least one success in k."""
     n, p, k = 8, 0.3, 3
     chances = [math.comb(n, c) * p**c * (1 - p) ** (n - c) for c in range(n + 1)]
     mean = sum(chance * pass_at_k(n, c, k) for c, chance in enumerate(chances))
@@ -53,7 +53,7 @@ def test_pass_at_k_refuses_what_it_cannot_know(n, c, k):
 
 
 def test_wilson_interval_published_values():
-    """Newcombe 1998, table I: 81 of 263 and 15 of 148 and 0 of 20 and 1 of 29 at 95 %."""
+    """Newcombe 1998, table I, has 81 of 263, 15 of 148, 0 of 20 and 1 of 29 at 95 %."""
     table = (
         (81, 263, 0.2553, 0.3662),
         (15, 148, 0.0624, 0.1605),
@@ -65,9 +65,9 @@ def test_wilson_interval_published_values():
 
 
 def test_samples_of_one_problem_are_worth_less_than_as_many_problems():
-    """n* = p (1 - p) n / s^2, between n problems and n k samples; half a problem that is always right and half a one
-    that never is are added to the variance."""
-    # k = 1: Wilson's own. 8 equal samples say no more, nor do 32 failures.
+    """n* = p (1 - p) n / s^2 is between n, the number of problems, and n k. The variance includes half a problem that is
+    always right and half a problem that never is."""
+    # k = 1 gives Wilson's interval. 8 equal samples count as one, and 4 x 8 failures as fewer than 32.
     assert clustered_interval([1, 0, 0, 1, 0], 1) == wilson_interval(2 / 5, 5)
     assert clustered_interval([1, 1, 0, 0], 8) == wilson_interval(0.5, 4)
     assert clustered_interval([0.0] * 4, 8)[1] > wilson_interval(0, 32)[1]
@@ -82,8 +82,8 @@ ALIKE = {"all or nothing": 0.1, "any chance": 1.0, "equal": math.inf}
 
 @pytest.mark.parametrize("alike", ALIKE.values(), ids=ALIKE)
 def test_with_many_samples_it_does_so_whatever_the_problems(alike):
-    """Simulated: each problem has a chance of its own, from a beta distribution about the accuracy: nearly always 0 or
-    1, anything, or the same for all. The interval it replaces held the truth in 84 % at n 30, k 16, accuracy .02."""
+    """The interval covers the truth in 93 % or more of simulations. Each problem has its own chance, from a beta
+    distribution around the accuracy: nearly always 0 or 1, anything, or the same for all."""
     rng = numpy.random.default_rng(0)
     n = 30
     for k in (4, 64):
@@ -106,7 +106,7 @@ def test_the_summary_has_pass_at_k_by_problem():
 
 
 def chosen_from(*given):
-    """(box, is it right, mean log-prob) of each completion -> records."""
+    """Return records of completions, each given as (box, is it right, mean log-prob)."""
     return [
         {**records(right)[0], "completion": f"\\boxed{{{box}}}", "mean_logp": logp}
         for box, right, logp in given
@@ -114,7 +114,7 @@ def chosen_from(*given):
 
 
 def test_without_a_verifier_a_vote_or_the_policys_own_liking_chooses():
-    """Of two that differ the first has the majority. The likeliest is 7. What was cut off has no vote."""
+    """If two answers differ, the first one wins the vote. The likeliest is 7. Cut-off completions have no vote."""
     rows = chosen_from(("3", 0, -0.2), ("0.5", 1, -0.9), ("0.5", 1, -0.8), ("7", 0, -0.1))
     summary = evaluate(rows, 4, [2, 4])
     assert (summary["majority@4"], summary["likeliest@4"]) == (1, 0)
@@ -143,8 +143,8 @@ def test_a_completion_that_was_cut_off_is_not_right(model, tokenizer):
 
 
 def test_no_column_of_the_data_has_the_name_of_what_a_record_writes(model, tokenizer):
-    """T6: a column "length" was overwritten, and --regrade gave that to the reward. A column of the
-    name of a part of this reward (format, copied) stays as it is in the data."""
+    """Such a column would be overwritten, and --regrade would give the reward the wrong value. A column named
+    like a part of this reward (format, copied) keeps the value of the data."""
     task, problems = arithmetic_by_symbols()
     batch = sampled(model, tokenizer, task, problems[:1], 1)
     written = records_of(batch)[0].keys() - problems[0].keys() | {"turns", "ids", "model"}
@@ -167,7 +167,7 @@ def sampled(model, tokenizer, task, problems, num_samples=3, max_new_tokens=20, 
 
 
 def test_evaluation_does_not_depend_on_the_size_of_a_batch(model, tokenizer):
-    """All 36 completions at once, one problem at a time, or a few: bounded by the KV cache's tokens."""
+    """All 36 completions are sampled at once, or by one problem at a time, or by a few (sample_tokens)."""
     task, problems = arithmetic_by_symbols()
 
     def evaluated(**settings):
@@ -196,7 +196,7 @@ def test_what_is_judged_is_the_text_before_the_stop(model, tokenizer):
 
 
 def ended(rows, finished=True):
-    """One group of completions of which only matters whether they have ended."""
+    """Return one group of completions; only `finished` matters."""
     flags = torch.full((rows,), finished) if isinstance(finished, bool) else torch.tensor(finished)
     ones = torch.ones(rows, dtype=torch.long)
     logp = torch.zeros(rows, 2)
@@ -205,8 +205,8 @@ def ended(rows, finished=True):
 
 
 def test_a_completion_that_was_cut_off_earns_at_most_nothing():
-    """A right answer that goes on is worth 0. Where a wrong one costs 1, it also does so if it never
-    stops: else that would be the way out."""
+    """A right answer that never stops earns 0. If a wrong answer costs 1, it also costs 1 if it never
+    stops: otherwise not stopping would avoid the penalty."""
 
     def plus_minus(text, problem):
         return 2 * reward_rlvr(text, problem["answer"]) - 1, {}
@@ -234,7 +234,7 @@ def test_a_verifier_that_raises_costs_a_reward_and_not_the_run():
 
 @pytest.mark.filterwarnings("ignore:the verifier failed")
 def test_to_make_the_verifier_fail_earns_no_more_than_the_worst_of_the_group():
-    """How far from 7? Words cannot be compared, and must not be the nearest that way."""
+    """The reward is minus the distance from 7. It fails for words, which must not come out nearest."""
 
     def nearness(text, problem):
         return -abs(float(text) - 7), {}
@@ -249,8 +249,8 @@ def test_to_make_the_verifier_fail_earns_no_more_than_the_worst_of_the_group():
 @pytest.mark.filterwarnings("ignore:the verifier failed")
 @pytest.mark.alone
 def test_a_verifier_that_hangs_costs_its_completion_and_a_slow_one_nothing(monkeypatch):
-    """Late is only who has kept everybody waiting without any verdict for a minute, here .3 s. Six slow
-    verdicts of .2 s, one after the other, take longer than that together, and all count."""
+    """A verifier times out only if no verifier at all returns for a minute, here 0.3 s. Six slow ones, of
+    0.2 s each and one after the other, take longer together, and all count."""
     enough = threading.Event()
     one_at_a_time = threading.Lock()
     hung = []
@@ -277,7 +277,7 @@ def test_a_verifier_that_hangs_costs_its_completion_and_a_slow_one_nothing(monke
     [
         ((-1.0, {}), 0.0),
         ((1_000_000, {}), 1.0),  # the highest
-        ((7, {"terse": 3}), 1.0),  # a reward of one's own scale
+        ((7, {"terse": 3}), 1.0),  # another scale
         ((0.3, {"accuracy": 1}), 1.0),
         ((True, {}), 1.0),
         ((True,), 1.0),  # a number alone
@@ -295,20 +295,20 @@ def test_rewards_of_any_scale_are_taken_as_they_are(returned, accuracy):
 NONSENSE = [math.nan, (math.nan, {}), (math.inf, {}), (1.0, None), "1"]
 NONSENSE += [(1.0, {"accuracy": 2.0}), (1.0, {"accuracy": -1}), (1.0, {"terse": math.nan})]
 NONSENSE += [(1_000_001, {})]  # beyond 2^24 two rewards are equal in fp32
-# A part would be overwritten by the log's own column.
+# The log's own column would overwrite such a part.
 NONSENSE += [(1.0, {name: 0.5}) for name in ("loss", "eval_accuracy", "update_seconds")]
 
 
 @pytest.mark.parametrize("returned", NONSENSE)
 def test_what_is_no_reward_costs_the_completion_and_says_what_is_expected(returned):
-    """Not a gradient of NaN three functions later, nor an accuracy above 1."""
+    """Otherwise a gradient would be NaN three functions later, or an accuracy above 1."""
     with pytest.warns(UserWarning, match=r"return \(number, \{name: number\}\), finite"):
         rewards, (part,) = score(ended(1), [""], [{}], lambda text, problem: returned)
     assert (rewards.item(), part["accuracy"], part["failed"]) == (0, 0, 1)
 
 
 def test_another_reward_asks_the_tasks_own_for_the_accuracy(tmp_path):
-    """A reward of +-1 without parts: what evaluation counts is still what the task calls right."""
+    """If a reward of +-1 has no parts, the task's own reward still decides what is right."""
     (tmp_path / "plus_minus.py").write_text(
         "def sign(completion, problem):\n    return (1 if '7' in completion else -1), {}\n"
         "def own(completion, problem):\n    return 0.2, {'accuracy': 0.5, 'terse': 3.0}\n"
@@ -422,7 +422,7 @@ def test_a_mistyped_run_is_named_and_an_unfinished_one_says_how_to_finish_it(tmp
 
 
 def test_a_file_of_flags_may_name_the_model(tmp_path):
-    """Then the first argument is no model."""
+    """Then the first argument is not a model."""
     (tmp_path / "flags.txt").write_text("--model somewhere --greedy\n")
     args, _ = evaluation.parse_args([f"@{tmp_path}/flags.txt"])
     assert args.model == "somewhere" and args.greedy
@@ -442,7 +442,7 @@ def test_two_processes_that_append_to_one_file_lose_no_row(tmp_path):
 
 def test_records_survive_a_line_that_was_never_finished(tmp_path):
     path = tmp_path / "r.jsonl"
-    append_rows(path, [{"a": "x\u2028y"}, {"a": "\ud800"}])  # a lone surrogate, too
+    append_rows(path, [{"a": "x\u2028y"}, {"a": "\ud800"}])  # also with a lone surrogate
     with open(path, "a") as file:
         file.write('{"a": 3')
     first, second = read_rows(path)

@@ -1,5 +1,5 @@
-"""Bad days: whatever kills a run, no more is lost than the steps since the last checkpoint, and the way
-on is said. (Faults of one process among several are in test_ranks.py.)"""
+"""Bad days: whatever kills a run, only the steps since the last checkpoint are lost, and a message says
+how to resume. (test_ranks.py tests faults of one process among several.)"""
 
 import gzip
 import os
@@ -25,19 +25,19 @@ posix = pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="signals and l
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """A run of 12 steps that nothing disturbed."""
+    """Return the folder of an undisturbed run of 12 steps."""
     folder = tmp_path_factory.mktemp("runs")
     assert main(*FLAGS, "--runs", str(folder), "--name", "whole") is None
     return folder / "whole"
 
 
 def there(whole, name):
-    """The flags that say where: beside the undisturbed run."""
+    """Return the flags for a run of this name beside the undisturbed one."""
     return ["--runs", str(whole.parent), "--name", name]
 
 
 def goes_on_as(whole, name):
-    """Resume the run of that name: whether it ends as if nothing had happened."""
+    """Resume the run of that name. Returns True if it ends as if nothing had happened."""
     assert main("--resume", *there(whole, name)) is None
     folder = whole.with_name(name)
     same_samples = samples(folder) == samples(whole)
@@ -50,7 +50,7 @@ def samples(folder):
 
 
 def begin(whole, name, function, *args):
-    """function(*args, *flags of a run) in a process of its own -> (process, queue)."""
+    """Call function(*args, *flags of a run) in its own process. Returns (process, queue)."""
     (process,), queue = ranks.start(1, function, *args, *FLAGS, *there(whole, name))
     return process, queue
 
@@ -60,7 +60,7 @@ def begin(whole, name, function, *args):
 
 @pytest.mark.slow
 def test_killed_at_ten_random_moments(whole):
-    """Also while it starts. A folder without config.json is no run yet."""
+    """Some kills come while it starts. A folder without config.json is no run yet."""
     folder = whole.with_name("often")
     rng = random.Random(0)
     flags = FLAGS
@@ -82,7 +82,7 @@ def test_killed_at_ten_random_moments(whole):
 
 
 def killed_in(name, when, *flags):
-    """kill -9 in the n-th call of a function that train.py uses; of rename: of that checkpoint's."""
+    """kill -9 in call number `when` of a function that train.py uses (for rename: at checkpoint `when`)."""
     owner = {"rename": Path, "save": train.dcp}.get(name, train)
     ordinary = getattr(owner, name)
     calls = []
@@ -93,7 +93,7 @@ def killed_in(name, when, *flags):
         if name == "rename":
             now = Path(args[1]).name == f"step_{when:06d}"
         elif now:
-            ordinary(*args, **options)  # of a save: written, but without progress.json
+            ordinary(*args, **options)  # after save: files are written, but no progress.json
         if now:
             os.kill(os.getpid(), signal.SIGKILL)
         return ordinary(*args, **options)
@@ -116,7 +116,7 @@ SLOW = pytest.mark.slow
     ],
 )
 def test_killed_in_the_middle_of_sampling_update_and_save(whole, name, when, logged, kept):
-    """roll_out: 3 calls before step 1, and 2 more for the evaluation of step 3: step 4."""
+    """roll_out has 3 calls before step 1 and 2 more in the evaluation of step 3, so call 9 is in step 4."""
     process, _ = begin(whole, name, killed_in, name, when)
     process.join(60)
     assert process.exitcode == -signal.SIGKILL
@@ -132,15 +132,15 @@ def test_killed_in_the_middle_of_sampling_update_and_save(whole, name, when, log
 @pytest.mark.parametrize(
     "owner, name, call, kept",
     [
-        # Before the weights change, the steps before this one are kept: checkpoints are due at 3, 6, ..
+        # Before the weights change, the steps before this one are saved. Checkpoints are due at 3, 6, ..
         pytest.param(train, "pick_problems", 5, 4, marks=SLOW),
         (train, "roll_out_all", 10, 4),  # 1 preflight, 2 evaluations of 2, and steps 1 to 5
         pytest.param(train, "token_advantages", 5, 4, marks=SLOW),
         pytest.param(train, "update_gradients", 5, 4, marks=SLOW),
         pytest.param(train, "clip_gradients", 5, 4, marks=SLOW),
-        # While they change, there is nothing to keep.
+        # While they change, nothing can be saved.
         (torch.optim.AdamW, "step", 5, 3),
-        # After that, this step is kept, too. An evaluation is due at steps 3, 6, ..
+        # After that, this step is saved, too. An evaluation is due at steps 3, 6, ..
         (train, "evaluate_both", 3, 6),
         pytest.param(train, "write_samples", 5, 5, marks=SLOW),
         pytest.param(rlvr.GRPO, "after_step", 5, 5, marks=SLOW),
@@ -190,7 +190,7 @@ def test_a_bug_keeps_its_traceback_and_the_steps(whole, monkeypatch, capsys):
 
 
 def on_a_small_disk(size, *flags):
-    """No file may grow beyond so many bytes: what a full disk says, without one."""
+    """Limit the size of files: writing fails as on a full disk."""
     import resource  # Windows has none
 
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
@@ -199,7 +199,7 @@ def on_a_small_disk(size, *flags):
 
 @posix
 def test_a_full_disk_keeps_the_log_and_says_what_to_do(whole):
-    """A checkpoint takes 1.5 MB: the run gets as far as its first one. Later there is more room."""
+    """A checkpoint takes 1.5 MB, so the run fails at its first one. It is resumed with more room."""
     _, queue = begin(whole, "full", on_a_small_disk, 1_000_000)
     _, message, _ = queue.get(timeout=60)
     assert "checkpoints/step_000003" in message
@@ -224,7 +224,7 @@ def test_a_damaged_checkpoint_costs_only_the_steps_since_the_one_before(whole, c
 
 @pytest.mark.parametrize("rows, half", [(0, 20), (9, 20)])
 def test_a_log_that_is_behind_its_checkpoint_costs_no_step(whole, rows, half, capsys):
-    """The log ends in half a row, its first or that of step 9, of which the checkpoint is whole."""
+    """The log ends in half a row: its first one, or that of step 9, whose checkpoint is complete."""
     folder = shutil.copytree(whole, whole.with_name(f"behind-{rows}-{half}"))
     shutil.rmtree(folder / "checkpoints" / "step_000012")
     shutil.rmtree(folder / "final")

@@ -1,5 +1,5 @@
-"""What would stop on a GPU, or wait for it, found without one: the scripts on a device that pretends
-to be CUDA (pretend_gpu.py). Nothing here says how fast a real one is."""
+"""Finds without a GPU what would fail on one, or wait for it: the scripts run on a device that pretends
+to be CUDA (pretend_gpu.py). Nothing here says how fast a real GPU is."""
 
 import json
 from pathlib import Path
@@ -37,14 +37,14 @@ def test_a_run_its_resumption_and_its_evaluation_stay_on_the_device(tmp_path):
     assert rows[1]["mismatch"] < 0.05  # bf16 rounds
     dtypes = {args[0].dtype for args, _ in gpu.attention}
     assert dtypes == {torch.bfloat16}, "CUDA's fast attention needs 16 bits"
-    assert not torch.backends.cuda.cudnn_sdp_enabled()  # it plans anew for each of many shapes
+    assert not torch.backends.cuda.cudnn_sdp_enabled()  # it makes a plan for every new shape
 
 
 def test_decoding_waits_for_the_device_at_most_once_in_8_tokens():
     with PretendGPU() as gpu:
         model, tokenizer = load(TINY, "cuda", torch.bfloat16)
         prompts = [tokenizer.encode("1+2=")] * 2
-        never = range(1000, 1012)  # torch.isin would wait where there are ten or more
+        never = range(1000, 1012)  # with ten or more torch.isin would wait
         counts = []
         for tokens in (32, 96):
             gpu.waits.clear()
@@ -59,7 +59,7 @@ def test_decoding_waits_for_the_device_at_most_once_in_8_tokens():
 
 
 def test_a_recorded_decode_step_samples_the_same(monkeypatch):
-    """All tensors of a decoded token keep their places and shapes: no Python runs in between."""
+    """Its tensors keep their places and shapes, so it can be replayed without Python."""
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Tape)
     monkeypatch.setattr(torch.cuda, "graph", lambda tape: tape)
     replays = mock.Mock(wraps=Tape.replay)
@@ -76,7 +76,7 @@ def test_a_recorded_decode_step_samples_the_same(monkeypatch):
 
 
 def test_a_step_waits_for_the_device_a_bounded_number_of_times(tmp_path):
-    """Not once for each completion: 16 and 64 of them wait equally often, but for a micro-batch."""
+    """It does not wait for each completion: in one micro-batch 16 and 64 of them wait equally often."""
     waits = []
     for samples in (4, 16):
         flags = [*SMALL, "--num-samples", str(samples), "--runs", str(tmp_path)]
@@ -114,7 +114,7 @@ MISTAKES = {
 
 @pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES)
 def test_it_raises_what_cuda_raises(mistake):
-    mistake(torch.ones(3, 3), torch.ones(3, 3))  # which is none on the CPU
+    mistake(torch.ones(3, 3), torch.ones(3, 3))  # on the CPU it is no mistake
     with PretendGPU(), torch.autocast("cuda", torch.bfloat16):
         x = torch.ones(3, 3, device="cuda")
         w = torch.nn.Parameter(torch.ones(3, 3).cuda())
@@ -170,8 +170,8 @@ def test_each_process_takes_its_own_gpu_first_and_only_if_asked(monkeypatch, dev
 
 @pytest.fixture
 def start(tmp_path, tokenizer, monkeypatch):
-    """Load a run on a card with so many free bytes -> its sample_tokens. The model has few weights,
-    but in the cache a token takes as much as one of Qwen3-0.6B: 2 x 28 layers x 8 heads x 128."""
+    """Return a function that loads a run on a card with this many free bytes and returns its sample_tokens.
+    The model is small, but a token takes as much cache as in Qwen3-0.6B: 2 x 28 layers x 8 heads x 128."""
     sizes = {"vocab_size": tokenizer.num_tokens, "hidden_size": 8, "intermediate_size": 8}
     model = init_weights(Qwen3(Config(**sizes, eos_token_id=0)), None)
     save(model, tokenizer, tmp_path / "narrow")
@@ -192,7 +192,7 @@ CARDS += [("24 GB", 21e9, True, 49152), ("80 GB", 77e9, True, 49152)]
 
 @pytest.mark.parametrize("card, free, half, tokens", CARDS)
 def test_a_run_samples_as_many_tokens_at_once_as_fit(start, capsys, card, free, half, tokens):
-    """The cache may take 35 % of what the weights leave; what the user gives is the user's."""
+    """The cache may take 35 % of the free memory. A number that the user gives is not changed."""
     assert tokens == min(49152, int(0.35 * free / (2 * 28 * 8 * 128 * (2 if half else 4))))
     assert start(free, half=half) == tokens
     second = capsys.readouterr().out.splitlines()[1]

@@ -1,7 +1,7 @@
 r"""What the math grader accepts, what it refuses, and why.  Run: pytest tests/test_grading.py
 
-Every false accept pays the policy for a wrong answer; every false reject punishes a right one. The
-tables below are the policy in examples: (ground truth, prediction, reason).
+Every false accept rewards a wrong answer; every false reject punishes a right one. The tables below
+show by examples how we grade: (ground truth, prediction, reason).
 """
 
 import re
@@ -12,7 +12,7 @@ import pytest
 from verifiers import explain_grade, extract_boxed_answer, grade_answer
 
 
-# A line: three cells, three spaces apart; (nothing) is an empty one, ;; stands between answers.
+# A line has three cells, three spaces apart. (nothing) is an empty cell, and ;; separates answers.
 def _table(text):
     lines = [line.strip() for line in text.strip().splitlines()]
     rows = [re.split(" {3,}", line) for line in lines if not line.startswith("#")]
@@ -515,9 +515,9 @@ NO_FRAME = {
     (r"\text{(C)}", "x = GOLD"),  # A = C says that they are equal
     (r"\text{Evelyn}", r"GOLD\text{ units}"),  # a word
     (r"\text{Evelyn}", "x = GOLD"),  # as A = C
-    (r"50\%", r"GOLD\text{ units}"),  # it has a unit already
+    (r"50\%", r"GOLD\text{ units}"),  # it already has a unit
 }
-SPELLINGS = [  # what is replaced by what
+SPELLINGS = [  # {old: new}, to be replaced
     {r"\dfrac": r"\frac", r"\frac": r"\tfrac"},
     {r"\left": "", r"\right": "", "(": r"\left(", ")": r"\right)"},
     {"+": " + ", "-": " - ", "=": " = ", ", ": r" ,\, "},

@@ -1,4 +1,4 @@
-"""model.py against transformers, both ways, and what it says when a checkpoint is not what it should be."""
+"""model.py agrees with transformers, in both directions, and says what is wrong with a checkpoint."""
 
 import functools
 import json
@@ -49,8 +49,8 @@ FAMILIES = {
 
 
 def write_checkpoint(directory, max_shard_size="5GB", family="qwen3", **changes):
-    """A random checkpoint written by transformers, with norm weights that are not all 1 and biases that are not all 0
-    -> the transformers model."""
+    """Let transformers write a random checkpoint, with norm weights that are not all 1 and biases that are not all 0.
+    Returns transformers' model."""
     torch.manual_seed(0)
     config, model = FAMILIES[family]
     theirs = model(config(**{**SHAPE, **changes}))
@@ -63,7 +63,7 @@ def write_checkpoint(directory, max_shard_size="5GB", family="qwen3", **changes)
 
 
 def edit_config(directory, **changes):
-    """Other values in config.json; None: the key is left out."""
+    """Change values in config.json. None removes the key."""
     path = directory / "config.json"
     values = {**json.loads(path.read_text()), **changes}
     path.write_text(json.dumps({k: value for k, value in values.items() if value is not None}))
@@ -83,14 +83,14 @@ def assert_same_logits(ours, theirs, shape=(2, 30), atol=1e-5):
 
 
 def assert_same_greedy_tokens(ours, theirs, count):
-    """From a prompt of 10 tokens on, one at a time through the cache."""
+    """Decode from a prompt of 10 tokens, one token at a time, through the cache."""
     prompt = torch.randint(0, ours.config.vocab_size, (1, 10))
     cache = KVCache(ours, 1, 10 + count)
     ids = step = prompt
     for _ in range(count):
         step = ours(step, cache)[:, -1:].argmax(-1)
         ids = torch.cat([ids, step], 1)
-    everything = torch.ones_like(prompt)  # else transformers hides tokens that equal the pad id
+    everything = torch.ones_like(prompt)  # or transformers hides tokens that equal the pad id
     options = {"do_sample": False, "max_new_tokens": count, "eos_token_id": None, "pad_token_id": 5}
     assert ids.tolist() == theirs.generate(prompt, attention_mask=everything, **options).tolist()
 
@@ -126,7 +126,7 @@ def test_transformers_loads_what_save_wrote(tmp_path, family, tied):
     write_checkpoint(tmp_path / "theirs", family=family, tie_word_embeddings=tied)
     ours, tokenizer = load(tmp_path / "theirs")
     save(ours, tokenizer, tmp_path / "ours")
-    # which class to make, transformers reads in config.json
+    # transformers reads in config.json which class to make
     back, info = transformers.AutoModelForCausalLM.from_pretrained(
         tmp_path / "ours", output_loading_info=True
     )
@@ -166,13 +166,13 @@ def test_what_configs_spell_otherwise_or_leave_out(tmp_path, family, written, pu
     edit_config(tmp_path, **published)
     ours, _ = load(tmp_path)
     assert (ours.config.head_dim, ours.config.rope_theta) == read
-    assert ours.lm_head is not None  # not tied, where the config does not say
+    assert ours.lm_head is not None  # not tied, unless the config says so
     assert_same_logits(ours, theirs)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_cache_and_the_gradients_of_every_family(tmp_path, family):
-    """In pieces through the cache the logits are those of one pass; every weight gets the gradient that it gets in
+    """Text read in pieces through the cache has the logits of a single pass. Every weight gets the same gradient as in
     transformers."""
     theirs = write_checkpoint(tmp_path, family=family)
     ours, _ = load(tmp_path)
@@ -258,7 +258,7 @@ LLAMA3 = {"rope_scaling": {"rope_type": "llama3", "factor": 8.0}, "rope_paramete
 MIXED = ["full_attention", "sliding_attention"]
 STOPS = "generation_config.json"
 WRONG = [
-    # What is not implemented.
+    # Features that are not implemented.
     (config(model_type="gemma3"), "'gemma3', but only dense models.*'qwen3' or 'qwen2'"),
     (config(model_type=None), "model_type is None"),
     (config(model_type="llama", **LLAMA3), "rope_type is 'llama3'"),
@@ -266,30 +266,30 @@ WRONG = [
     (config(layer_types=MIXED), "layer_types is .*sliding_attention"),
     (config(attention_bias=True), "attention_bias is True, but only .* attention_bias False"),
     (config(model_type="llama", mlp_bias=True), "mlp_bias is True"),
-    # A number that fixes the architecture is missing, or another one.
+    # A number that defines the architecture is missing or different.
     (config(rms_norm_eps=None), "rms_norm_eps is None, not float"),
     (config(num_attention_heads=0), "config.json: .*division.* by zero"),
     (config(head_dim=8), r"size mismatch for .*q_proj.weight.*\[96, 48\].*\[48, 48\]"),
-    # Tensors that are missing, or too many (as the biases of another architecture).
+    # Tensors are missing, or there are too many (such as another architecture's biases).
     (weights(lambda w: w.pop(NORM)), f'Missing key.*"{NORM}"'),
     (weights(lambda w: w.update({"model.bias": torch.ones(2)})), 'Unexpected key.*"model.bias"'),
-    # Files that are cut short, or not there.
+    # Files are cut short or missing.
     (cut("model.safetensors", 5000), "model.safetensors: .*cut short"),
     (gone("model.safetensors"), "model.safetensors: missing"),
     (cut("config.json", 40), "config.json: cannot be read .*line"),
     (gone("config.json"), "config.json: cannot be read .*No such file"),
     (gone("tokenizer.json"), "tokenizer.json: cannot be read"),
-    # Files of something else: a run, another model, a base model that knows no chat (as TinyLlama).
+    # Files of something else: a run, another model, a base model without a chat template.
     (holds("config.json", '{"flags": {}}'), "is a training run, .*: pass .*final"),
     (symbol_tokenizer(map(chr, range(200, 500))).save, "belong to different models"),
     (holds("tokenizer_config.json", "{}"), "has no chat template: use --template plain"),
-    # JSON that is not as it should be.
+    # JSON is wrong.
     (holds("config.json", "[]"), "config.json: cannot be read .*'list' object is not a mapping"),
     (holds("generation_config.json", "[1]"), "generation_config.json: cannot be read"),
     (holds("tokenizer_config.json", '{"bos_token": '), "tokenizer_config.json: cannot be read"),
     (holds("tokenizer_config.json", '{"chat_template": "{{ 1 + messages }}"}'), "--template plain"),
     (holds("tokenizer_config.json", '{"chat_template": "{{ 1 / 0 }}"}'), "--template plain"),
-    # Values that json.loads reads and no model has.
+    # Values can be read, but no model has them.
     (holds(STOPS, '{"eos_token_id": 99999}'), "eos_token_id is .*99999.*below vocab_size"),
     (holds(STOPS, '{"eos_token_id": []}'), "eos_token_id is .*: expected one or more"),
     (holds(STOPS, '{"eos_token_id": "2"}'), "config.json: .*str"),
@@ -316,7 +316,7 @@ for folder in sys.argv[1:]:
 
 
 def test_model_py_copied_alone_loads_a_model_and_gives_logits(tmp_path):
-    """The tiny one; and one with a chat template, which is only asked for where a turn is written."""
+    """It loads the tiny model, and one with a chat template, which is needed only to write a turn."""
     write_checkpoint(tmp_path / "chat")
     holds("tokenizer_config.json", '{"chat_template": "{{ messages }}"}')(tmp_path / "chat")
     shutil.copy(model_file.__file__, tmp_path)
@@ -337,7 +337,7 @@ def test_a_missing_shard_is_named(tmp_path):
 
 
 def test_a_mistyped_path_is_not_taken_for_a_hub_id(tmp_path, monkeypatch):
-    """runs/arithmetic-5 has the form owner/name, but there is a folder runs here: what stands in it is listed."""
+    """runs/a has the form owner/name, but there is a folder runs here, so the message lists what is in it."""
     monkeypatch.chdir(tmp_path)
     for name in ("arithmetic-4", "countdown"):
         (tmp_path / "runs" / name).mkdir(parents=True)
@@ -372,7 +372,7 @@ def test_a_full_disk_leaves_the_old_model(model, tokenizer, tmp_path):
 
 @pytest.fixture
 def served(tmp_path, monkeypatch):
-    """A checkpoint behind a local stand-in for the hub; load() of this process asks the stand-in."""
+    """Serve a checkpoint from a local stand-in for the hub, which load() asks in this process."""
     write_checkpoint(tmp_path / "served")
     (tmp_path / "served" / "README.md").write_text("not needed")
     download = huggingface_hub.snapshot_download
@@ -397,7 +397,7 @@ def test_download_takes_only_what_is_needed_and_once(served, tmp_path, monkeypat
 
 
 def test_what_the_hub_does_not_send_is_said_with_what_to_check(served, monkeypatch):
-    """A lost file, no such model, no network, no right: in the hub's own words."""
+    """A file, the model, the network or the permission is missing; the message has the hub's own words."""
     served.missing = "model.safetensors"
     for name, offline, why in (("name", 0, "404"), ("other", 0, "404"), ("unseen", 1, "offline")):
         monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", bool(offline))
@@ -420,7 +420,7 @@ def test_of_a_model_that_is_refused_no_weights_are_downloaded(served, tmp_path):
 
 
 def test_ids_of_a_tokenizer_may_have_gaps():
-    """The largest one counts: a stop token behind a gap can be said."""
+    """The largest id counts, so a stop token after a gap can be sampled."""
     words = tokenizers.models.WordLevel({"a": 0, "b": 1, "<eos>": 9}, unk_token="a")
     assert Tokenizer(tokenizers.Tokenizer(words)).num_tokens == 10
 
@@ -475,7 +475,7 @@ def test_qwen3_chat_template_equals_the_published_one(thinking):
 
 
 def write_tokenizer(directory, special, bos=None, source=None):
-    """A tokenizer of single characters with special tokens; bos is put before every text, as Llama's tokenizers do."""
+    """Write a tokenizer of single characters and special tokens. bos, if any, begins every text, as in Llama."""
     vocabulary = {token: i for i, token in enumerate([*special, *map(chr, range(32, 127)), "\n"])}
     backend = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token=" "))
     single = tokenizers.Regex(r"[\s\S]")
@@ -498,7 +498,7 @@ def write_tokenizer(directory, special, bos=None, source=None):
 
 
 def test_a_llama_prompt_begins_with_bos_and_its_completion_does_not(tmp_path):
-    """As in transformers: a text on its own gets <s>, once. What follows a prompt is encoded without."""
+    """As in transformers, a text on its own begins with one <s>. What follows a prompt is encoded without it."""
     vocabulary = write_tokenizer(tmp_path, ["<s>", "</s>"], bos="<s>")
     ours = Tokenizer.from_dir(tmp_path, (vocabulary["</s>"],))
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
@@ -548,8 +548,8 @@ each_template = pytest.mark.parametrize(
 def test_a_models_own_chat_template_is_rendered_as_transformers_renders_it(
     tmp_path, source, special, bos, text
 ):
-    """Templates of the form that these families publish; the text of a user never becomes a control
-    token, where transformers would let it."""
+    """The templates are like those that these families publish. A user's text never becomes a control token,
+    although in transformers it would."""
     vocabulary = write_tokenizer(tmp_path, special, bos, source)
     ours = Tokenizer.from_dir(tmp_path, (vocabulary[special[-1]],))
     assert ours.template == "chat"
@@ -567,8 +567,8 @@ def test_a_models_own_chat_template_is_rendered_as_transformers_renders_it(
 
 @each_template
 def test_a_turn_is_what_the_template_writes_between_two_answers(tmp_path, source, special, bos):
-    """What was said, and the turn behind it, are together the ids of the whole conversation as
-    transformers renders it. The text of an environment never becomes a control token either."""
+    """The ids of what was said, each followed by next_turn, are the ids of the conversation as transformers
+    renders it. An environment's text never becomes a control token either."""
     vocabulary = write_tokenizer(tmp_path, special, bos, source)
     ours = Tokenizer.from_dir(tmp_path, (vocabulary[special[-1]],))
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)

@@ -1,4 +1,4 @@
-"""Many processes: whatever their number, the answer is that of one. Two and four, on the CPU (gloo)."""
+"""Many processes: two, three or four give the same result as one. They run on the CPU (gloo)."""
 
 import contextlib
 import dataclasses
@@ -24,7 +24,7 @@ from appendix.plumbing import read_problems
 from model import ModelError, load
 from ranks import KL, ROOT, SMALL, checkpoints, main, metrics, weights
 
-# 9 held-out problems and 5 problems a step are no multiple of 2 or 4 processes.
+# 9 held-out problems and 5 problems a step cannot be divided evenly among 2 or 4 processes.
 FLAGS = [*SMALL, "--prompts-per-step", "5", "--eval-problems", "9", "--eval-every", "2"]
 FLAGS += ["--save-every", "2"]
 FOUR = [pytest.mark.slow, pytest.mark.alone]
@@ -47,13 +47,13 @@ def whole_state(model):
 
 
 def updates(fsdp):
-    """Three updates of each variant -> their log-probs and statistics, and the weights after them.
+    """Make three updates of each variant. Returns the texts, the statistics, and the weights at the end.
 
-    All rows have a signal in the first; in the second a single one has, of the last group, so that
-    the other processes have nothing of their own; in the third none has."""
+    In the first update all rows have a signal; in the second only the last row has one, so that the
+    other processes have no work of their own; in the third no row has one."""
     train.start_processes("cpu")
     if train.WORLD > 1:
-        rlvr.CHUNK_ELEMENTS = 400  # several chunks, whose gradients are added in place
+        rlvr.CHUNK_ELEMENTS = 400  # several chunks; their gradients are added in place
     results = []
     for variant in VARIANTS:
         flags = train.parse_args([*FLAGS, *variant, *fsdp, "--name", "unwritten"])
@@ -87,13 +87,13 @@ def test_the_update_of_several_processes_is_that_of_one(world, fsdp, alone):
             assert texts == texts_1
             for ours, theirs in zip(numbers, numbers_1, strict=True):
                 assert ours == pytest.approx(theirs, rel=1e-4, abs=1e-5)
-            if rank == 0:  # the others are given no whole weights
+            if rank == 0:  # the others do not get whole weights
                 assert abs(state - state_1).max() < 1e-5
 
 
 def test_a_single_process_takes_the_path_of_one(alone):
     trained = [[stats["trained"] for stats in numbers] for _, numbers, _ in alone]
-    assert trained == [[20, 1, 0]] * 2 + [[20] * 3]  # a KL pulls at every row
+    assert trained == [[20, 1, 0]] * 2 + [[20] * 3]  # a KL term trains every row
     moved = [[stats["grad_norm"] > 0 for stats in numbers] for _, numbers, _ in alone]
     assert moved[:2] == [[True, True, False]] * 2
     assert moved[2] == [True, True, True]
@@ -103,17 +103,17 @@ def test_a_single_process_takes_the_path_of_one(alone):
 
 
 def run(world, runs, name, *flags):
-    """A run of 4 steps -> its folder."""
+    """Train for 4 steps. Returns the run's folder."""
     where = ["--runs", str(runs), "--name", name, "--steps", "4"]
     assert ranks.run(world, main, *FLAGS, *where, *flags) == [None] * world
     return runs / name
 
 
 def agree(folder, other, exactly=False):
-    """Whether two runs measured and learned the same.
+    """Check that two runs have the same log. Returns True if they learned the same.
 
-    A sum in another order can change the sign of a gradient of nearly nothing, and Adam's first step
-    has one size whatever the gradient's: so a few weights may differ, but not what was learned."""
+    A sum in another order can change the sign of a tiny gradient, and Adam's first step has the same
+    size for any gradient. So a few weights may differ, but not what was learned."""
     for ours, theirs in zip(metrics(folder), metrics(other), strict=True):
         assert ours == theirs if exactly else ours == pytest.approx(theirs, rel=1e-4, abs=1e-5)
     base = load(ROOT / "notebooks" / "tiny")[0].state_dict()
@@ -124,7 +124,7 @@ def agree(folder, other, exactly=False):
 
 @pytest.fixture(scope="module")
 def one(tmp_path_factory):
-    """The folder of a run in one process."""
+    """Return the folder of a run in one process."""
     return run(1, tmp_path_factory.mktemp("runs"), "one")
 
 
@@ -145,7 +145,7 @@ def test_four_processes_may_have_less_to_do_than_they_are(fsdp, flags, tmp_path)
 
 
 def half_of(whole, name):
-    """A copy of a run that has lost its second half."""
+    """Copy a run without its second half."""
     folder = shutil.copytree(whole, whole.with_name(name))
     shutil.rmtree(folder / "checkpoints" / "step_000004")
     shutil.rmtree(folder / "final")
@@ -161,7 +161,7 @@ def go_on(folder, world, *fsdp):
 @pytest.mark.alone
 @pytest.mark.slow
 def test_a_run_goes_on_in_any_number_of_processes(one, tmp_path):
-    """2 steps in two processes, then 2 more: in two again bit for bit, else up to rounding."""
+    """It makes 2 steps in two processes, then 2 more: in two again with the same bits, otherwise up to rounding."""
     whole = run(2, tmp_path, "whole")
     assert agree(go_on(half_of(whole, "again"), 2), whole, exactly=True)
     assert agree(go_on(half_of(whole, "alone"), 1), one)
@@ -174,7 +174,7 @@ def test_a_run_goes_on_in_any_number_of_processes(one, tmp_path):
 
 @pytest.mark.slow
 def test_so_does_one_with_an_environment(tmp_path):
-    """Its replies depend on the row alone."""
+    """Replies depend on the row alone, so the number of processes does not matter."""
     flags = ["--task", ranks.INTERRUPTED]
     whole = run(1, tmp_path, "whole", *flags)
     records = read_problems(whole / "samples" / "step_000004.jsonl.gz")
@@ -185,7 +185,7 @@ def test_so_does_one_with_an_environment(tmp_path):
 
 @pytest.mark.slow
 def test_torchrun_starts_it(one, tmp_path):
-    """As a user does; only the first process prints."""
+    """A user starts it like this. Only the first process prints."""
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
     command += ["--standalone", "train.py", *FLAGS, "--fsdp", "--steps", "4"]
     command += ["--runs", str(tmp_path), "--name", "torchrun"]
@@ -199,7 +199,7 @@ def test_torchrun_starts_it(one, tmp_path):
 
 
 def slow_main(*flags):
-    """Steps take a while, so that they can be disturbed, and nobody waits for ten minutes."""
+    """Run train.main with slow steps, which can be disturbed, and a timeout of 6 s instead of ten minutes."""
     train.TIMEOUT_MINUTES = 0.1
     ordinary = train.roll_out
 
@@ -212,7 +212,7 @@ def slow_main(*flags):
 
 
 def disturbed(runs, world, send, *flags):
-    """A run to whose second process something happens in step 3 -> what the others say at the end."""
+    """Disturb the second process of a run in step 3. Returns the other processes' last messages."""
     where = ["--runs", str(runs), "--name", "run", "--steps", "99", "--save-every", "99"]
     processes, queue = ranks.start(world, slow_main, *FLAGS, *where, *flags)
     deadline = time.time() + 60
@@ -256,7 +256,7 @@ def test_when_a_process_dies_or_hangs_the_others_stop_and_say_how_to_go_on(tmp_p
 
 
 def main_without_memory_in(rank, *flags):
-    """The evaluation of step 2 fails in this process."""
+    """Run train.main so that the evaluation of step 2 fails in this process."""
     ordinary = train.roll_out
 
     def roll_out(*args):
@@ -275,7 +275,7 @@ def last_step_of(flags):
 
 @SHARDED
 def test_an_error_in_one_process_keeps_the_steps_of_all(tmp_path, fsdp):
-    """T1. They meet after sampling, so that none waits for a process that has gone."""
+    """All processes meet after sampling, so that none waits for a process that has ended."""
     flags = [*FLAGS, *fsdp, "--save-every", "99", "--runs", str(tmp_path), "--name", "run"]
     said = ranks.run(2, main_without_memory_in, 1, *flags)
     message = "error: too little memory; step 2 is saved. Resume with: torchrun --nproc-per-node 2"
@@ -295,7 +295,7 @@ def test_ctrl_c_in_every_process_saves_the_running_step(tmp_path):
 
 
 class Collectives(TorchDispatchMode):
-    """Counts what torch.distributed does."""
+    """Counts the collectives of torch.distributed."""
 
     count = 0
 
@@ -305,8 +305,9 @@ class Collectives(TorchDispatchMode):
 
 
 def shards():
-    """-> collectives of a forward pass within unsharded and outside of it, the bytes of weights,
-    moments and gradients that this process holds after an update, and the number of parameters."""
+    """Return the number of collectives in a forward pass within unsharded, and in a forward and backward
+    pass outside of it; the bytes of weights, moments and gradients that this process holds after an
+    update; and the number of parameters."""
     train.start_processes("cpu")
     run = train.load_run(train.parse_args([*FLAGS, "--fsdp", "--name", "unwritten"]))
     ids = torch.zeros(1, 1, dtype=torch.long)
@@ -319,7 +320,7 @@ def shards():
     for param in run.parameters:
         state = run.optimizer.state[param]
         for tensor in (param, param.grad, state["exp_avg"], state["exp_avg_sq"]):
-            storage = tensor.to_local().untyped_storage()  # a view would keep all of it alive
+            storage = tensor.to_local().untyped_storage()  # a view would keep the whole alive
             held[storage.data_ptr()] = storage.nbytes()
     parameters = sum(param.numel() for param in run.parameters)
     return inside.count, outside.count, sum(held.values()), parameters
@@ -339,7 +340,7 @@ class Micro:
 
 
 def test_every_process_gets_as_many_micro_batches(monkeypatch):
-    """What is missing is filled up with repetitions that count nothing."""
+    """Repetitions that count nothing fill up the missing ones."""
     micros = [Micro(name) for name in "abcde"]
     monkeypatch.setattr(train, "WORLD", 4)
     shares = []
@@ -372,7 +373,7 @@ unsharded = contextlib.nullcontext
 
 
 def test_who_has_one_gpu_can_leave_the_section_out(one, tmp_path, monkeypatch):
-    """train.py with the section "Many GPUs" replaced by its identities makes the same run."""
+    """train.py makes the same run if trivial functions replace the section "Many GPUs"."""
     source = Path(train.__file__).read_text()
     rulers = re.split(r"^(# ---- .*)$", source, flags=re.M)
     (place,) = [i for i, text in enumerate(rulers) if "Many GPUs" in text and text[:2] == "# "]

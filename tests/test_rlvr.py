@@ -1,4 +1,4 @@
-"""rlvr.py: the chapter's numbers, sampling against the plain way of doing it, and the traps that give no error."""
+"""rlvr.py: the chapter's numbers, sampling compared with the plain way, and mistakes that raise no error."""
 
 import math
 from dataclasses import replace
@@ -53,14 +53,14 @@ def test_each_group_has_its_own_mean_and_scale():
 
 @pytest.mark.parametrize("value", [0.0, 0.1, 1.1, 0.3333333])
 def test_equal_rewards_give_exactly_zero(value):
-    """The mean of 16 times 0.1 is not 0.1 in fp32; divided by eps the difference would be a gradient."""
+    """In fp32 the mean of 16 times 0.1 is not 0.1. Divided by eps, the difference would become a gradient."""
     assert not group_advantages(torch.full((2, 16), value)).any()
     assert group_advantages([value] * 7) == [0.0] * 7 and group_advantages([value]) == [0.0]
 
 
 @pytest.mark.parametrize("rewards", [[[1, 0, 0, 1]], [[True, False, False, True]]])
 def test_whole_numbers_and_truth_values_are_rewards_too(rewards):
-    """Two right of four: mean 1/2, std 1/2, whatever type the rewards have."""
+    """Two of four are right: mean and std are 1/2, whatever type the rewards have."""
     advantages = group_advantages(torch.tensor(rewards))
     assert advantages.dtype == torch.float32
     assert advantages[0].tolist() == pytest.approx([1, -1, -1, 1], abs=1e-5)
@@ -86,8 +86,8 @@ def test_what_a_token_counts(norm, expected):
 
 
 def test_policy_loss_by_hand():
-    """Two rows, weights 1/4. Ratios of row 0 (A = 2): 1, 1.5 clipped to 1.2, 0.5; of row 1 (A = -1): 1.5, not clipped,
-    because for a negative advantage the clip only acts below 0.8.
+    """Two rows have weights 1/4. The ratios of row 0 (A = 2) are 1, 1.5 (clipped to 1.2) and 0.5. Row 1 (A = -1) has 1.5,
+    not clipped, because for a negative advantage the clip only acts below 0.8.
     loss = -1/4 (2 * 1 + 2 * 1.2 + 2 * 0.5 - 1 * 1.5) = -0.975
     """
     logp = torch.tensor([[1, 1, 1.5, 0.5], [1, 1.5, 1, 1]]).log().requires_grad_()
@@ -100,14 +100,14 @@ def test_policy_loss_by_hand():
 
 
 def test_clip_higher_has_two_bounds_and_advantages_are_of_rows_or_of_tokens():
-    """clip (0.2, 0.28), DAPO's, and the ratios 1.5 and 0.5. A = 1: 1.5 counts as 1.28, 0.5 as itself.
-    A = -2: 1.5 counts as itself, 0.5 as 0.8. loss = -(1.28 + 0.5) + 2 (1.5 + 0.8) = 2.82
+    """clip is (0.2, 0.28), as in DAPO; the ratios are 1.5 and 0.5. If A = 1, 1.5 counts as 1.28 and 0.5 as
+    itself. If A = -2, 1.5 counts as itself and 0.5 as 0.8. loss = -(1.28 + 0.5) + 2 (1.5 + 0.8) = 2.82
     """
     logp = torch.tensor([[1.5, 0.5], [1.5, 0.5]]).log()
     advantages = torch.tensor([1.0, -2.0])
     loss = policy_loss(logp, torch.zeros(2, 2), advantages, torch.ones(2, 2), clip=(0.2, 0.28))
     assert loss.item() == pytest.approx(2.82)
-    # The same two numbers for the two tokens of each row: -2 (1.28 - 2 * 0.8) = 0.64
+    # Each row's two tokens have the advantages 1 and -2: -2 (1.28 - 2 * 0.8) = 0.64
     of_tokens = torch.tensor([[1.0, -2.0], [1.0, -2.0]])
     loss = policy_loss(logp, torch.zeros(2, 2), of_tokens, torch.ones(2, 2), clip=(0.2, 0.28))
     assert loss.item() == pytest.approx(0.64)
@@ -117,7 +117,7 @@ def test_clip_higher_has_two_bounds_and_advantages_are_of_rows_or_of_tokens():
 
 
 def naive_sample(model, prompt, uniforms, temperature):
-    """One row, no cache, the whole text read again for every token."""
+    """Sample one row without a cache: read the whole text again for every token."""
     ids, logps = list(prompt), []
     for u in uniforms:
         token, logp = choose(model(torch.tensor([ids]))[:, -1], u[None], temperature)
@@ -144,7 +144,7 @@ def test_ragged_cached_batch_equals_one_row_at_a_time(model, prompts, temperatur
         start = len(prompts[row // 4]) - 1
         found = rollouts.logp[row, start : start + len(logps)].tolist()
         assert found == pytest.approx(logps, abs=1e-5)
-    # Others left the batch, so that the last row that did not end has lost its old place in it.
+    # Rows left the batch, so the last unfinished row has moved to another place in it.
     last = (~rollouts.finished).nonzero()[-1].item()
     assert len(sizes) == 25 and sizes[-1] <= last < sizes[0] == 12
 
@@ -167,12 +167,12 @@ def test_what_rollouts_hold(model, prompts):
 
 
 def test_the_stop_token_is_trained_and_padding_is_not(model):
-    """The stop token 0 doubles as padding here and as an ordinary token of the prompt, as in Qwen3-Base."""
+    """Here the stop token 0 is also the padding, and an ordinary token of the prompt, as in Qwen3-Base."""
     rollouts = sample(model, [[5, 0, 6]], 64, 20, uniforms=row_uniforms(range(64), 20, seed=4))
     row = int(rollouts.finished.nonzero()[0])
     trained = rollouts.ids[row, 1:][rollouts.mask[row].bool()].tolist()
     assert trained[-1] == 0 and len(trained) == rollouts.lengths[row]
-    assert rollouts.ids[row, 1] == 0 and rollouts.mask[row, 0] == 0  # the prompt's own 0 is not
+    assert rollouts.ids[row, 1] == 0 and rollouts.mask[row, 0] == 0  # not the prompt's own 0
 
 
 def test_greedy_is_the_most_likely_token_with_its_probability_at_temperature_1(model, prompts):
@@ -185,7 +185,7 @@ def test_greedy_is_the_most_likely_token_with_its_probability_at_temperature_1(m
 
 
 def chosen(probs, *uniforms, **filters):
-    """The token for each of these random numbers, all from the same probabilities."""
+    """Return the token for each of these random numbers, all from the same probabilities."""
     logits = torch.tensor(probs).log().expand(len(uniforms), -1)
     return choose(logits, torch.tensor(uniforms), **filters)[0].tolist()
 
@@ -193,7 +193,7 @@ def chosen(probs, *uniforms, **filters):
 def test_choose_inverts_the_distribution_function():
     probs = [0.5, 0.0, 0.3, 0.2]
     assert chosen(probs, 0.0, 0.49, 0.5, 0.79, 0.81, 0.999999) == [0, 0, 2, 2, 3, 3]
-    # A number that rounds up to the whole mass never gets a token that cannot be.
+    # Even a number that rounds up to 1 never gives a token of probability 0.
     assert chosen([0.1, 0.9, 0.0, 0.0], 1 - 2**-24, 1.0) == [1, 1]
     drawn = choose(torch.tensor(probs).log().expand(40_000, 4), torch.rand(40_000))[0]
     shares = torch.bincount(drawn, minlength=4) / 40_000
@@ -240,7 +240,7 @@ def test_one_step_raises_the_rewarded_completion(model, prompts):
 
 
 def test_groups_of_equal_rewards_have_exactly_no_gradient(model, prompts):
-    """The mean of three times 0.1 is not 0.1, not even in fp64. One other reward is a gradient."""
+    """The mean of three times 0.1 is not 0.1, not even in fp64. A single other reward gives a gradient."""
     rollouts = sample(model, prompts, 3, 20)
     rewards = torch.full((3, 3), 0.1, dtype=torch.float64)
     assert not gradient(model, rollouts, group_advantages(rewards))[0].any()
@@ -249,7 +249,7 @@ def test_groups_of_equal_rewards_have_exactly_no_gradient(model, prompts):
 
 
 def gradient(model, rollouts, advantages, method=None, max_tokens=10**6, old=None):
-    """The gradient as one vector, and the means of the statistics over the trained tokens."""
+    """Return the gradient as one vector, and the means of the statistics over the trained tokens."""
     method = method or GRPO()
     advantages = advantages.reshape(len(rollouts.ids), -1) * rollouts.mask
     keep = torch.ones(len(rollouts.ids), dtype=torch.bool)
@@ -262,12 +262,12 @@ def gradient(model, rollouts, advantages, method=None, max_tokens=10**6, old=Non
 
 
 def of_the_formula(loss, model):
-    """Its gradient by autograd alone, as one vector."""
+    """Return the gradient of a loss, from autograd alone, as one vector."""
     return torch.cat([grad.flatten() for grad in torch.autograd.grad(loss, model.parameters())])
 
 
 def assert_gradient_of_the_formula(found, model, rollouts, advantages, *norm):
-    """-sum_it w_it A_it log pi_it, over all rows at once."""
+    """Check that it is the gradient of -sum_it w_it A_it log pi_it, over all rows at once."""
     weights = loss_weights(rollouts.mask, *norm)
     formula = -(weights * advantages * token_logprobs(model, rollouts.ids)).sum()
     torch.testing.assert_close(found, of_the_formula(formula, model), atol=1e-6, rtol=1e-4)
@@ -286,8 +286,8 @@ def test_sampled_logprobs_equal_recomputed_ones(model, prompts):
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("head", ["trained", "frozen", "with a hook"])
 def test_chunks_have_the_gradient_of_one(tied, head, dtype, bar, prompts, monkeypatch):
-    """By two backward passes, the second of which adds to the .grad of the first, and by
-    torch.autograd.grad, which leaves .grad alone. The last ids of the vocabulary are no tokens."""
+    """They have it in two backward passes, the second of which adds to the first one's .grad, and in
+    torch.autograd.grad, which does not change .grad. The last ids of the vocabulary are no tokens."""
     config = replace(tiny_config(30, eos_token_id=0), tie_word_embeddings=tied)
     model = init_weights(Qwen3(config), torch.Generator().manual_seed(0))
     config.num_tokens = 25
@@ -351,8 +351,8 @@ def test_the_micro_batch_split_does_not_change_the_gradient(model, prompts, norm
 
 
 def test_advantages_of_single_tokens_reach_these_tokens_alone(model, prompts):
-    """Credit token by token, as a teacher gives it: the formula has A_it where A_i was. A method
-    may give (B, T-1), or (P, G): one number for all tokens of a row."""
+    """A teacher gives each token its own advantage, so the formula has A_it in place of A_i. A method may
+    return (B, T-1), or (P, G), one number for all tokens of a row."""
     rollouts = sample(model, prompts, 2, 20)
     advantages = torch.randn(rollouts.mask.shape)
     ours, _ = gradient(model, rollouts, advantages)
@@ -365,7 +365,7 @@ def test_advantages_of_single_tokens_reach_these_tokens_alone(model, prompts):
 
 
 def test_text_that_the_policy_did_not_write_is_not_trained(model, prompts):
-    """A tool's answer inside a completion: 0 in the mask. It is read, but has no weight."""
+    """The tokens of a tool's answer have mask 0: they are read, but have no weight."""
     rollouts = sample(model, prompts, 2, 20, stop_ids=())
     start = rollouts.prompt_lengths + 5
     columns = torch.arange(rollouts.mask.size(1))
@@ -395,15 +395,15 @@ def test_mismatch_is_rounding_when_both_see_the_same_and_large_when_not(model, p
     advantages = group_advantages(torch.rand(3, 4))
     assert gradient(model, rollouts, advantages)[1]["mismatch"] < 1e-5
     assert gradient(model, rollouts, advantages, GRPO(temperature=0.8))[1]["mismatch"] > 1e-2
-    rollouts.logp -= 1.0  # a sampler that is far off: what clips is pi / pi_old all the same
+    rollouts.logp -= 1.0  # the sampler is far off, but pi / pi_old is what clips
     stats = gradient(model, rollouts, advantages)[1]
     assert stats["mismatch"] == pytest.approx(1, abs=1e-4)
     assert stats["clipped"] == 0
 
 
 def test_a_second_update_measures_from_the_first_ones_log_probs(model, prompts):
-    """pi_old is what the first call returned. On-policy all ratios are 1; after a step they are not, and
-    the loss is policy_loss of the two, whose gradient the clip may cut."""
+    """pi_old is what the first call returned. On-policy all ratios are 1. After a step they are not, and the
+    loss is policy_loss of both log-probs, with clipping."""
     rollouts = sample(model, prompts, 4, 20)
     advantages = group_advantages(torch.rand(3, 4)).view(-1, 1) * rollouts.mask
     method = GRPO()
@@ -425,7 +425,7 @@ def test_a_second_update_measures_from_the_first_ones_log_probs(model, prompts):
 
 
 class Reinforce(GRPO):
-    """The log-probs themselves. On-policy they have the gradient of the ratio, so of GRPO's loss."""
+    """Its loss has log-probs in place of ratios. On-policy both have the same gradient."""
 
     def loss(self, logp, micro):
         self.seen = micro
@@ -443,7 +443,7 @@ def test_a_method_overrides_the_loss_and_sees_a_micro_batch(model, prompts):
 
 
 def test_rollouts_of_two_batches_are_joined(model, prompts):
-    """As of two processes: rows one below the other, padded; nothing else changes."""
+    """This is how batches of two processes are joined: rows are padded, and nothing else changes."""
     uniforms = row_uniforms(range(6), 20, seed=6)
     whole = sample(model, prompts, 2, 20, uniforms=uniforms)
     parts = [sample(model, prompts[:1], 2, 20, uniforms=uniforms[:2])]
@@ -475,13 +475,13 @@ def test_each_epoch_visits_every_problem_once_in_a_new_order():
 
 
 def contains(text, truth):
-    """Something that a random model gets right now and then."""
+    """A reward that a random model sometimes earns."""
     return float(truth in text)
 
 
 def test_compute_grpo_loss_is_the_chapters_arithmetic(model, tokenizer):
-    """The listing of "9.5 RLVR" line by line on the same completions: one at a time, log-probs of the plain model
-    (temperature 1, though 0.8 was sampled at), R.std() with G - 1, the sum over the tokens of a completion."""
+    """The test follows the listing of "9.5 RLVR" on the same completions: one at a time, log-probs at temperature 1
+    (although sampled at 0.8), R.std() with G - 1, and a sum over the tokens of a completion."""
     options = {"num_rollouts": 6, "max_new_tokens": 12, "reward_fn": contains}
     out = compute_grpo_loss(model, tokenizer, "3+4=", "7", **options)
     prompt, rewards, logps = tokenizer.encode("3+4="), [], []
@@ -510,13 +510,13 @@ def test_compute_grpo_loss_has_nothing_to_say_when_all_rewards_are_equal(model, 
 
 
 def test_the_chapters_loss_and_ours_differ_by_the_departures_alone(model, tokenizer):
-    """At temperature 1, with norm "sum" and the advantages of the chapter, our gradient is the chapter's."""
+    """At temperature 1, with norm "sum" and the chapter's advantages, our gradient is the chapter's."""
     options = {"num_rollouts": 6, "max_new_tokens": 12, "temperature": 1.0}
     out = compute_grpo_loss(model, tokenizer, "3+4=", "7", reward_fn=contains, **options)
     out["loss_tensor"].backward()
     theirs = torch.cat([p.grad.flatten() for p in model.parameters()])
     ours, _ = gradient(model, out["rollouts"], torch.tensor([out["advantages"]]), GRPO(norm="sum"))
     torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-4)
-    # G - 1 in the std: sqrt(6 / 5) between ours and the chapter's advantages
+    # the chapter's std divides by G - 1, so our advantages are sqrt(6 / 5) times larger
     scaled = [a * math.sqrt(6 / 5) for a in out["advantages"]]
     assert group_advantages(out["rewards"]) == pytest.approx(scaled, abs=1e-5)

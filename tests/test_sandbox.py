@@ -1,4 +1,4 @@
-"""sandbox.py against honest, wrong and hostile programs: what one could gain is tried for real."""
+"""sandbox.py against honest, wrong and hostile programs, which really try their attacks."""
 
 # ruff: noqa: E501  (programs and their tests are strings)
 
@@ -43,12 +43,12 @@ def frac(code, tests, **limits):
 
 
 def passes(code, *tests):
-    """All tests pass; shows why not."""
+    """Check that all tests pass."""
     assert verify_code(code, list(tests))["why"] == ["passed"] * len(tests)
 
 
 def fails(code, *tests):
-    """Not one test passes."""
+    """Check that no test passes."""
     assert "passed" not in verify_code(code, list(tests))["why"]
 
 
@@ -165,18 +165,18 @@ def test_the_program_meets_the_print_and_input_that_a_test_puts_in_their_place()
 
 
 def test_numpy_is_there_for_a_program_that_names_it():
-    """Its numbers arrive as Python's, its arrays as copies. No other installed package is there."""
+    """Its numbers arrive as Python's, and its arrays as copies. No other package can be imported."""
     code = (
         "import numpy as np\ndef mean(x): return np.mean(x)\ndef twice(x): return 2 * np.array(x)"
     )
     passes(code, "assert mean([1, 2, 3]) == 2.0", "assert twice([1, 2]).tolist() == [2, 4]")
     raw = """# numpy\nimport os\ndef f(x): os.write(3, b'["value", [{"ndarray": [%s]}], [], ""]\\n')"""
-    fails(raw % 'Infinity, "f2"', "assert f(1) == 90210")  # in 16 bits both are infinite
+    fails(raw % 'Infinity, "f2"', "assert f(1) == 90210")  # in 16 bits both numbers are infinite
     fails(raw % '{"array": ["f", [2.7182817]]}', "assert f(1) == 2.7182818284")
     fails("import torch\ndef mean(x): return 2.0", "assert mean([1, 2, 3]) == 2.0")
 
 
-COPIES = {  # and a test that can tell
+COPIES = {  # a program that mixes up copies and the originals: a test that notices
     "def copy(x): return list(x)": "a = [[1]]\nb = copy(a)\nb[0].append(9)\nassert a == [[1]]",
     "def merge(a, b):\n    a.update(b)\n    return a": "a = {1: 2}\nassert merge(a, {3: 4}) == {1: 2, 3: 4}\nassert a == {1: 2}",
     "def grid(n): return [[0] * n] * n": "g = grid(2)\ng[0][0] = 1\nassert g == [[1, 0], [0, 0]]",
@@ -186,14 +186,14 @@ COPIES = {  # and a test that can tell
 
 
 def test_values_are_shared_as_in_one_process():
-    """What the program changes in place, returns twice or keeps shows in the test; copies that are none do not pass."""
+    """The test sees what the program changes in place, returns twice or keeps. Programs that wrongly share or copy fail."""
     passes(
         "def rotate(m):\n    m[:] = [list(r) for r in zip(*m[::-1])]\n"
         "def unique(x):\n    x[:] = sorted(set(x))\n    return len(x)\n"
         "def same(x): return x\ndef loop(x):\n    x.append(x)\n    return x",
         "m = [[1, 2], [3, 4]]\nrotate(m)\nassert m == [[3, 1], [4, 2]]",
         "m = [[1]]\nrotate(m=m)\nassert m == [[1]]",
-        "x = [3, 1, 3]\nk = unique(x)\nassert x[:k] == [1, 3]",  # LeetCode 26: it returns a number too
+        "x = [3, 1, 3]\nk = unique(x)\nassert x[:k] == [1, 3]",  # LeetCode 26 also returns a number
         "x = [1]\nassert same(x) is x",
         "x = [1, 1, 2]\nassert unique(x) == len(x)",
         "x = loop([1])\nassert x[1] is x and len(x) == 2",
@@ -208,7 +208,7 @@ STEPS = "a.append(b); a.append(x); a.clear(); kept.append(a); a.extend(kept[-2:]
 
 @pytest.mark.parametrize("seed", range(2))
 def test_lists_that_hold_one_another_change_at_both_ends_as_in_one_process(seed):
-    """Steps are taken by the program, `do`, and by the test, `mine`, in turns; a pickle tells which lists are the same."""
+    """The program (do) and the test (mine) take steps in turn. A pickle shows which lists are the same object."""
     rng = random.Random(seed)
     lines = ["import pickle", "def mine(step, a, b, x): exec(step, {**globals(), **locals()})"]
     lines += ["kept = []", "pool = [[], [1], [True, 1.0]]"]
@@ -226,13 +226,13 @@ def test_lists_that_hold_one_another_change_at_both_ends_as_in_one_process(seed)
 
 
 def test_what_nobody_holds_any_more_is_not_compared_again():
-    """A test of 2,000 calls with lists: with all lists of all calls to compare it would take a minute."""
+    """The test makes 2,000 calls with lists. Comparing all lists of all calls would take a minute."""
     test = "def check(g):\n    for n in range(2000):\n        assert g([n, 1]) == [1, n]\ncheck(f)"
     assert frac("def f(x): return x[::-1]", [test], timeout=2.0) == 1.0
 
 
 def test_what_a_call_costs_does_not_grow_with_what_has_crossed():
-    """An object that holds 100 lists of 100, a key function that is called back, a result of 15 MB."""
+    """It tests an object with 100 lists of 100 numbers, a key function that is called back, and a result of 15 MB."""
     code = (
         "class Grid:\n    def __init__(self, rows): self.rows = rows\n    def at(self, i, j): return self.rows[i][j]\n"
         "def by(xs, key): xs.sort(key=key)\ndef text(n): return 'x' * n"
@@ -328,7 +328,7 @@ def test_a_test_that_never_asks_the_program_that_it_names_is_no_pass(test):
 
 
 def test_assert_true_does_not_count():
-    """HumanEval has some. By itself it would be passed by every program, the empty one too."""
+    """HumanEval has such tests. Every program would pass them, even the empty one."""
     test = "assert True, 'fine'"
     assert verify_code(ABS, [test, "assert f(-2) == 7"])["why"] == [ASKS_NOTHING, "AssertionError"]
     assert frac(ABS, [test]) == frac("", [test, "assert f(-2) == 2"]) == 0.0
@@ -360,7 +360,7 @@ assert f(1) == Decimal('0.5') | t = Tester()\nt.equal(f(1), 2)""".split(" |")
 
 @pytest.mark.parametrize("test", [*map(str.strip, NOBODY_DEFINES)])
 def test_a_name_that_nobody_defines_is_an_error_of_the_task(test):
-    """The program would say itself whether it is right; another test, about f alone, still counts."""
+    """Otherwise the program itself would say whether it is right. Another test, about f alone, still counts."""
     code = (
         "class Yes:\n    __eq__ = lambda *a: True\n    __getattr__ = lambda *a: lambda *b: True\n"
         "def f(x): return 0\nclose = check = lambda *a: True\nref = f\nDecimal = Tester = Yes\n"
@@ -372,7 +372,7 @@ def test_a_name_that_nobody_defines_is_an_error_of_the_task(test):
 
 
 def test_the_built_ins_of_a_test_are_the_real_ones():
-    """Unless the data says that the task is to write one."""
+    """The exception is a task to write one, which the data must say."""
     own = "def sum(xs):\n    t = 0\n    for x in xs: t += x\n    return t"
     tests = ["assert sum([1, 2]) == 3", "assert sum([]) == 0"]
     for code, expected in ((own, 1.0), ("def sum(xs): return 7", 0.0), ("", 0.0)):
@@ -474,7 +474,7 @@ def f(n):
 
 
 def test_the_program_never_meets_an_expected_value():
-    """It looks through all its memory for the number that the test compares with (it is told the number before)."""
+    """It searches all its memory for the number that the test compares with (it is given that number minus 1)."""
     code = """
 import gc
 def found(before):
@@ -492,7 +492,7 @@ def found(before):
 
 
 def test_what_an_object_of_the_program_is_compared_with_does_not_reach_it():
-    """Nor is it asked what only a built-in type knows: where a list was due, it would answer itself."""
+    """The object is not asked what only a built-in type may answer: in place of a list, it would answer for itself."""
     tests = """
         assert answer(1) == 41; assert abs(answer(1) - 2.5) < 1e-9; assert answer(1).startswith('zq')
         assert {5, 6} <= answer(2); assert 7 in answer(2); assert 4 < answer(2) < 6; assert answer(1) is True
@@ -505,7 +505,7 @@ def test_what_an_object_of_the_program_is_compared_with_does_not_reach_it():
 
 
 def test_what_an_object_that_the_test_has_made_may_be_asked():
-    """Its class is named in the test: operators take values; of what a function returned only names that no list has."""
+    """If the test names its class, operators take values. A function's result has only names that no list has."""
     code = """
 class V:
     count = bool
@@ -598,7 +598,7 @@ def test_hacks_of_a_red_team(code):
 
 
 def outcome(body):
-    """Run statements that try something -> "passed", or what went wrong."""
+    """Run statements that try something. Returns "passed", or what went wrong."""
     lines = "".join(f"    {line}\n" for line in body.splitlines())
     program = f"import os, socket, signal, ctypes\ndef attempt():\n{lines}    return True"
     return verify_code(program, ["assert attempt() is True"])["why"][0]
@@ -639,7 +639,7 @@ def test_a_program_cannot(body, tmp_path):
 
 
 def test_what_it_may_do():
-    """The same function says yes, so the noes above are not for want of a working sandbox."""
+    """The same function passes here, so the refusals above are not due to a broken sandbox."""
     pair = "a, b = socket.socketpair()\na.send(b'x')\nassert b.recv(1)"
     assert outcome(f"{pair} and os.urandom(3) and os.write(1, b'x')") == "passed"
 
@@ -653,9 +653,9 @@ def test_the_environment_is_empty(monkeypatch):
 
 LARGE = {
     "b = bytearray(900 << 20)": "MemoryError",
-    "b = bytearray(220 << 20)": "passed",  # of 256 MB beyond what Python takes
+    "b = bytearray(220 << 20)": "passed",  # the limit is 256 MB beyond what Python takes
     "return 'x' * (100 << 20)": "the program ended",
-    "return [0] * 10**7": "MemoryError|the program ended|timeout",  # by which is met first
+    "return [0] * 10**7": "MemoryError|the program ended|timeout",  # whichever limit is reached first
     "[socket.socketpair() for _ in range(100)]": "OSError: Too many open files",
 }
 
@@ -682,7 +682,7 @@ def square(x):
 @pytest.mark.alone
 @pytest.mark.parametrize("wait", ["while True: pass", "import time; time.sleep(0.45)"])
 def test_a_program_has_a_budget(wait):
-    """100 tests of 0.5 s at most: but for all together 4 x 0.5 s, of which a sleep counts by half."""
+    """100 tests may take 0.5 s each, but all together only 4 x 0.5 s; sleeping counts half."""
     began = time.monotonic()
     result = verify_code(f"def square(x):\n    {wait}\n    return x * x", SQUARE * 20, timeout=0.5)
     assert result["tests_passed"] <= 10 and result["why"][-1] == "no time is left"
@@ -704,7 +704,7 @@ def test_a_loop_costs_its_own_test_and_nothing_swallows_a_time_out():
 
 
 def test_a_result_cannot_make_the_judge_run_away():
-    """The judge computes with what the program returns: it is bounded like the program."""
+    """The judge computes with the program's results, so it has the same limits as the program."""
     runaway = ["sum(range(f(2))) == 4", "[0] * f(0) == [1]", "sum(1 for _ in range(f(2))) == 5"]
     tests = [f"assert {test}" for test in [*runaway, "f(3) == 3"]]
     result = verify_code("def f(n): return 10**12 if n != 3 else 3", tests, timeout=0.5)
@@ -737,7 +737,7 @@ def test_what_the_machine_lacks_is_said_and_the_verdicts_stay(old, new, tmp_path
         assert frac(LIAR % "int", SECRET) == 0.0
         assert frac(LOOP, SQUARE, timeout=0.5) == 0.8
     finally:
-        stop_server()  # else the next test would meet it
+        stop_server()  # otherwise the next test would use it
 
 
 @linux
@@ -745,7 +745,7 @@ def test_what_the_machine_lacks_is_said_and_the_verdicts_stay(old, new, tmp_path
     not hasattr(os, "getuid") or os.getuid() != 0, reason="only root can become somebody else"
 )
 def test_an_ordinary_user_is_protected_too():
-    """In an own process, which becomes nobody once everything is imported; -W error: no warning, all is in place."""
+    """A process becomes the user nobody once everything is imported. With -W error, a missing protection would fail."""
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)
         (Path(folder) / "copy.py").write_text(Path(sandbox.__file__).read_text())
@@ -763,7 +763,7 @@ def test_an_ordinary_user_is_protected_too():
 
 
 def children(pid):
-    """All processes below one: (pid, state)."""
+    """Return the pids of all processes below this one."""
     found = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
@@ -792,7 +792,7 @@ def test_no_files_threads_descriptors_or_processes_are_left(tmp_path, monkeypatc
 
 
 def all_end(find):
-    """Within ten seconds."""
+    """Return True if find() finds nothing any more within ten seconds."""
     for _ in range(100):
         if not find():
             return True
@@ -804,7 +804,7 @@ def all_end(find):
 @pytest.mark.alone
 @pytest.mark.slow
 def test_all_end_with_the_trainer(tmp_path):
-    """A trainer is killed while its programs run and wait for a core: nothing stays behind."""
+    """A trainer is killed while its programs run or wait for a core. No process is left."""
     script = (
         f"import sys, threading\nsys.path.insert(0, {str(ROOT)!r})\nfrom verifiers import verify_code\n"
         "loop = 'def f():\\n    while True: pass'\n"
@@ -853,7 +853,7 @@ def test_bad_arguments_are_named():
 
 
 def test_code_reward_runs_the_last_program_of_the_response():
-    """The share of the tests: of five a constant, 4, passes one."""
+    """The reward is the share of the tests: the constant 4 passes one of five."""
     problem = {"problem": "Square a number.", "answer": "", "tests": SQUARE}
     fence = "<think>easy</think>```python\n{}\n```\nOf 2 it is\n```\n4\n```".format
     assert code_reward(fence("def square(x): return x * x"), problem)[0] == pytest.approx(1.0)
@@ -864,7 +864,7 @@ def test_code_reward_runs_the_last_program_of_the_response():
 
 
 def test_hack_print_the_unit_tests_then_pass():
-    """ "Rule-based rewards": with an exit code as the verdict this is a pass; here no test ran through."""
+    """ "Rule-based rewards": if the exit code decided, this would pass. Here no test passes."""
     hack = "print('''assert square(2) == 4\nassert square(-3) == 9''')\npass"
     why = "AttributeError: module 'solution' has no attribute 'square'"
     assert verify_code(hack, SQUARE)["why"] == [why] * 5
@@ -872,7 +872,7 @@ def test_hack_print_the_unit_tests_then_pass():
 
 @linux
 def test_hack_open_the_ground_truth_file(tmp_path):
-    """ "Rule-based rewards": the data set lies on a path that the trainer can read; the program cannot."""
+    """ "Rule-based rewards": the data set is in a file that the trainer can read, but the program cannot."""
     (tmp_path / "tests.jsonl").write_text("\n".join(SECRET))
     hack = (
         f"import re\ndef answer(n):\n    text = open('{tmp_path}/tests.jsonl').read()\n"
@@ -893,7 +893,7 @@ def test_without_fork_one_sentence_says_so(monkeypatch):
 @pytest.mark.alone
 @pytest.mark.slow
 def test_a_program_of_many_threads_costs_its_neighbours_nothing():
-    """Time is the processor's: a hog of 24 threads has soon had its own, and the others lose none."""
+    """The limit is CPU time: a program with 24 threads soon uses up its own, and takes none from the others."""
     hog = (
         "import threading\ndef spin():\n    while True: pass\n"
         "def f(x):\n    for _ in range(24): threading.Thread(target=spin).start()\n    spin()"

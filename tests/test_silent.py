@@ -1,5 +1,5 @@
-"""Nothing silent: faults that once cost a run without a word. Each is refused with a sentence that says what to do, or
-is right; and something is always on the screen. (The letters are those of the list of faults that they were found in.)"""
+"""Nothing silent: faults that could spoil a run without a message. Each is refused with a sentence that says what to
+do, or handled correctly; and a run always shows something on the screen."""
 
 import asyncio
 import json
@@ -30,11 +30,11 @@ TINY = ROOT / "notebooks" / "tiny"
 
 
 def run(runs, *flags):
-    """What a run of train.py says in the end, or None."""
+    """Run train.py. Returns its last message if it ends early, else None."""
     return main(*SMALL, "--runs", str(runs), "--name", "run", *flags)
 
 
-# ---- T: the model and its tokenizer ------------------------------------------------------------------------------
+# ---- The model and its tokenizer ---------------------------------------------------------------------------------
 
 LINEAR = {"rope_type": "linear", "factor": 2.0}
 TWO = {"rope_type": "default", "rope_theta": 2e4}
@@ -52,7 +52,7 @@ TWO = {"rope_type": "default", "rope_theta": 2e4}
     ids=str,
 )
 def test_rope_is_what_transformers_reads_or_refused(tmp_path, rope):
-    """T2: both spellings in one file, or a theta outside of them."""
+    """A file may have both spellings, or a theta outside of them."""
     write_checkpoint(tmp_path)
     edit_config(tmp_path, **rope)
     theirs = transformers.AutoConfig.from_pretrained(tmp_path).rope_parameters
@@ -75,12 +75,12 @@ def test_of_one_file_and_shards_the_file_counts_as_in_transformers(tmp_path):
 
 
 ENDS = ["<|begin|>", "<|User|>", "<|Assistant|>", "<|end|>"]
-DISTILLED = (  # as DeepSeek's distilled models: a stop token stands only behind an assistant's turn
+DISTILLED = (  # as in DeepSeek's distilled models: only an assistant's turn ends with a stop token
     "{{ bos_token }}{% for m in messages %}{% if m.role == 'user' %}<|User|>{{ m.content }}"
     "{% else %}<|Assistant|>{{ m.content }}<|end|>{% endif %}{% endfor %}"
     "{% if add_generation_prompt %}<|Assistant|>{% endif %}"
 )
-GENEROUS = (  # asks for all that transformers gives
+GENEROUS = (  # uses everything that transformers provides
     "{% if tools is not none or documents is not none %}{{ raise_exception('no') }}{% endif %}"
     "{{ eos_token }}{{ pad_token }}{{ {'b': '<', 'a': 1} | tojson }}{{ strftime_now('%Y') }}"
     "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}<|end|>"
@@ -89,7 +89,7 @@ GENEROUS = (  # asks for all that transformers gives
 
 @pytest.mark.parametrize("source", [DISTILLED, GENEROUS, "list"], ids=["distilled", "all", "list"])
 def test_a_chat_template_gets_what_transformers_gives_it(tmp_path, source):
-    """T3, and small: a character that nobody uses does not vanish from a problem."""
+    """Templates may be files of their own, or a list with names, and may use all that transformers provides."""
     vocabulary = write_tokenizer(tmp_path, ENDS, ENDS[0])
     path = tmp_path / "tokenizer_config.json"
     config = json.loads(path.read_text())
@@ -120,7 +120,7 @@ def test_a_chat_template_that_fails_is_an_error_and_not_none(tmp_path):
 
 
 def test_the_settings_of_a_fine_tune_cut_no_prompt_short(tmp_path):
-    """tokenizer.json may hold a trainer's truncation and padding; transformers ignores them as well."""
+    """tokenizer.json may contain a trainer's truncation and padding, which transformers ignores, too."""
     backend = tokenizers.Tokenizer.from_file(str(TINY / "tokenizer.json"))
     ids = backend.encode("25+7+9-4=").ids
     backend.enable_truncation(5)
@@ -141,7 +141,7 @@ def test_a_chat_without_special_tokens_is_one_text_and_is_told_of_thinking(tmp_p
 
 
 def test_weights_that_are_no_numbers_are_said_and_not_called_wrong_answers(tmp_path):
-    """T11: they sampled token 0, and the accuracy was 0; or an index was out of range."""
+    """Otherwise NaN would sample any token, and the accuracy would be 0, or an index out of range."""
     name = str(shutil.copytree(TINY, tmp_path / "broken"))
     edit_weights(tmp_path / "broken", lambda w: w["model.norm.weight"].__setitem__(0, torch.nan))
     said = run(tmp_path, "--model", name, "--steps", "1")
@@ -224,7 +224,7 @@ def norm_of(path, name):
 
 
 def test_what_a_method_draws_in_setup_is_the_same_again_and_on_every_rank(write):
-    """T4: torch is seeded before; and what was seeded anew is the first rank's."""
+    """torch is seeded before setup. If setup seeds it anew, all ranks get the first rank's weights."""
     path = write(METHODS)
     assert torch.equal(norm_of(path, "Noisy"), norm_of(path, "Noisy"))
     assert not torch.equal(norm_of(path, "Unseeded"), norm_of(path, "Unseeded"))
@@ -245,7 +245,7 @@ def on_a_rank(path):
     ],
 )
 def test_a_parameter_that_would_be_lost_is_refused_before_step_1(tmp_path, write, name, message):
-    """T5, T6: it killed the run at its first checkpoint, or left a final/ that nothing loads."""
+    """Otherwise the run would fail at its first checkpoint, or write a final/ that cannot be loaded."""
     assert re.search(message, run(tmp_path, "--method", f"{write(METHODS)}:{name}"))
     assert not (tmp_path / "run").exists()
 
@@ -255,7 +255,7 @@ def test_final_is_loaded_before_a_run_says_that_it_is_there(tmp_path, write):
     assert run(tmp_path, "--method", f"{path}:TakesAway", "--steps", "1") is None
     load(tmp_path / "run" / "final")
     config = json.loads((tmp_path / "run" / "config.json").read_text())
-    assert config["settings"]["temperature"] == 0.5  # eval.py takes the settings of the end
+    assert config["settings"]["temperature"] == 0.5  # eval.py uses the final settings
     said = run(tmp_path / "b", "--method", f"{path}:Forgets", "--steps", "1")
     assert "Unexpected key" in said and "value_head" in said
 
@@ -270,21 +270,21 @@ def test_roll_out_sees_its_problems_and_whether_they_are_trained_on(tmp_path, wr
 @pytest.mark.parametrize(
     "name, message",
     [
-        ("Misspelt", "nothing calls advantage; did you mean advantages?"),  # U11
+        ("Misspelt", "nothing calls advantage; did you mean advantages?"),
         ("Below", "nothing calls advantage; did you mean advantages?"),
         ("Undecorated", "temperature would be no flag: write it, with its type, in `@dataclass"),
         ("Untyped", "temperature would be no flag: write it, with its type, in `@dataclass"),
     ],
 )
 def test_what_a_method_means_to_change_is_changed_or_refused(capsys, write, name, message):
-    """It was plain GRPO, at temperature 1."""
+    """Otherwise it would be plain GRPO, at temperature 1."""
     with pytest.raises(SystemExit):
         train.parse_args(["--device", "cpu", "--method", f"{write(METHODS)}:{name}"])
     assert message in capsys.readouterr().err
 
 
 def test_what_the_optimizer_leaves_out_has_no_part_in_the_gradients_norm(write):
-    """It piled up from step to step, and the norm is what all gradients are clipped by."""
+    """Otherwise it would grow from step to step, and with it the norm by which all gradients are clipped."""
     r = loaded("--method", f"{write(METHODS)}:Subset")
     batch = train.roll_out_all(r, r.task.train[:4], 4, 1.0, "1")
     batch.rewards = torch.tensor([[1.0, 0.0, 0.0, 0.0]]).repeat(4, 1)
@@ -294,8 +294,7 @@ def test_what_the_optimizer_leaves_out_has_no_part_in_the_gradients_norm(write):
 
 
 def test_an_optimizer_of_my_own_with_rates_of_its_own(tmp_path, write):
-    """U12: another for the matrices; the schedule keeps the factor between them, and a resumed run is the same bit for
-    bit."""
+    """Matrices have another rate. The schedule keeps the factor between the rates, and a resumed run has the same bits."""
     flags = ["--method", f"{write(METHODS)}:Apart", "--save-every", "2", "--eval-every", "9"]
     assert run(tmp_path, *flags, "--steps", "4") is None
     shutil.copytree(tmp_path / "run", tmp_path / "again")
@@ -309,12 +308,12 @@ def test_an_optimizer_of_my_own_with_rates_of_its_own(tmp_path, write):
     assert rates == pytest.approx([10 * 4e-4 * last, 4e-4 * last])
 
 
-# ---- T: runs, checkpoints and data ---------------------------------------------------------------------------------
+# ---- Runs, checkpoints and data ------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-    """A run with checkpoints of steps 1 and 2."""
+    """Return the folder of a run with checkpoints of steps 1 and 2."""
     folder = tmp_path_factory.mktemp("saved")
     assert run(folder, "--steps", "2", "--save-every", "1", "--eval-every", "9") is None
     return folder / "run"
@@ -328,7 +327,7 @@ def resumed(folder):
 
 
 def test_a_flipped_bit_is_found_in_every_file_of_a_checkpoint(saved, tmp_path, capsys):
-    """T9: five of six were loaded."""
+    """Each file has a hash. A damaged checkpoint is skipped, and the one before it is loaded."""
     assert resumed(saved) == 2
     names = {path.name for path in (saved / "checkpoints" / "step_000002").iterdir()}
     assert names >= {"progress.json", "hashes.json", ".metadata"}
@@ -356,7 +355,7 @@ def test_a_copy_of_a_checkpoint_stays_and_a_damaged_only_one_begins_nothing_agai
 
 
 def test_the_last_line_is_of_the_step_that_was_asked_for(saved, tmp_path, capsys):
-    """Of a run that was killed at step 8, and went on from 4 to 5 only, it told the accuracy of step 6."""
+    """The log may have a later row, if the run was killed after its last checkpoint."""
     folder = shutil.copytree(saved, tmp_path / "run")
     later = {**rows_of(folder)[-1], "step": 4, "eval_accuracy": 0.777, "eval_n": 16}
     append_rows(folder / "metrics.jsonl", [later])
@@ -366,7 +365,7 @@ def test_the_last_line_is_of_the_step_that_was_asked_for(saved, tmp_path, capsys
 
 
 def test_a_run_goes_on_with_no_other_model_than_its_own(saved, tmp_path):
-    """T7: a KL was to another model; or all began again. A model that was moved is the same."""
+    """Otherwise a KL would compare with another model. A model that was moved still counts as the same."""
     folder = shutil.copytree(saved, tmp_path / "run")
     go_on = ["--resume", "--runs", str(tmp_path), "--name", "run", "--steps", "3"]
     other = shutil.copytree(TINY, tmp_path / "other")
@@ -380,7 +379,7 @@ def test_a_run_goes_on_with_no_other_model_than_its_own(saved, tmp_path):
 
 
 def test_a_run_goes_on_with_no_other_problems_or_reward_than_its_own(tmp_path, write, capsys):
-    """T3: 300 sums had become differences, and nobody was told."""
+    """Changed problems are refused. A changed reward gives a warning."""
     rows = [{"problem": f"{i}+{i % 7}=", "answer": str(i + i % 7)} for i in range(10, 90)]
     data = tmp_path / "sums.jsonl"
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -393,12 +392,12 @@ def test_a_run_goes_on_with_no_other_problems_or_reward_than_its_own(tmp_path, w
     assert "the problems have changed since the run began: restore them" in main(*go_on)
     data.write_text(before)
     reward.write_text(reward.read_text() + "\n")
-    assert main(*go_on) is None  # a mistake in a reward may be mended
+    assert main(*go_on) is None  # a mistake in a reward may be corrected
     assert "warning" in capsys.readouterr().out.split("the files have changed")[0].splitlines()[-1]
 
 
 def test_markup_in_a_prompt_is_refused_because_it_would_be_text():
-    """T7: the model read <|endoftext|> letter by letter, while "the first prompt" looked right."""
+    """The model would read <|endoftext|> letter by letter, although the printed prompt looks right."""
     with pytest.raises(ModelError, match=r"<\|endoftext\|> would be read letter by letter"):
         loaded("--prompt", "{problem}<|endoftext|>")
 
@@ -407,7 +406,7 @@ def test_markup_in_a_prompt_is_refused_because_it_would_be_text():
     "switch", ["", "{% if enable_thinking is false %}<think></think>{% endif %}"]
 )
 def test_a_template_that_cannot_switch_thinking_off_is_not_asked_to(tmp_path, switch):
-    """T10: chat-nothink was chat, in silence."""
+    """Otherwise chat-nothink would silently be chat."""
     name = shutil.copytree(TINY, tmp_path / "chat")
     source = "{% for m in messages %}{{ m.content }}{% endfor %}" + switch
     (name / "chat_template.jinja").write_text(source)
@@ -433,14 +432,14 @@ def task_of(**column):
     ],
 )
 def test_a_column_that_would_be_overwritten_or_not_written_is_refused(column, message):
-    """T8, T10: in training only, or after step 1."""
+    """Otherwise this would happen only in training, or after step 1."""
     verifiers.check_task(task_of(level=3))
     with pytest.raises(DataError, match=message):
         verifiers.check_task(task_of(**column))
 
 
 def test_the_mismatch_is_logged_as_its_mean_and_a_share(saved, write):
-    """One token in a thousand that is off moves no mean."""
+    """One wrong token in a thousand hardly moves a mean, but it counts in the share."""
     row = rows_of(saved)[1]
     assert 0 < row["mismatch"] < 1e-4 and row["off"] == 0
     r = loaded("--method", f"{write(METHODS)}:Off")
@@ -450,12 +449,12 @@ def test_the_mismatch_is_logged_as_its_mean_and_a_share(saved, write):
     assert stats["off"] == pytest.approx(1 / tokens)
 
 
-# ---- U: what is on the screen --------------------------------------------------------------------------------------
+# ---- What is on the screen -----------------------------------------------------------------------------------------
 
 
 def test_into_a_pipe_the_first_line_comes_at_once(tmp_path):
-    """U1: without PYTHONUNBUFFERED nothing came until the end. U4: no line is wider than a screen of 80 columns; no bar
-    is drawn where there is no terminal. U8: how long the run will take is estimated."""
+    """This holds without PYTHONUNBUFFERED, too. Lines of the table fit a screen of 80 columns, nothing goes to stderr, and
+    the run estimates how long it will take."""
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"}
     place = ["--runs", str(tmp_path), "--name", "x", "--steps", "10"]
     command = [sys.executable, "train.py", *SMALL, *place]
@@ -473,7 +472,7 @@ def test_into_a_pipe_the_first_line_comes_at_once(tmp_path):
 
 
 def test_where_steps_take_seconds_each_has_a_row(capsys):
-    """U8."""
+    """Faster steps share rows."""
     r = loaded()
     r.flags.runs = "nowhere"
     for seconds, rows in ((0.5, 0), (1.5, 1)):
@@ -490,14 +489,14 @@ def test_a_number_in_the_table_takes_five_characters(value):
 
 
 def test_on_a_cpu_nobody_is_given_the_large_model_unasked(capsys):
-    """U5."""
+    """It must be asked for by name."""
     with pytest.raises(SystemExit):
         train.parse_args(["--device", "cpu", "--task", "math"])
     assert "give a --model" in capsys.readouterr().err
 
 
 def test_a_run_is_evaluated_by_another_method_with_what_that_has(saved, write):
-    """U7: eval.py died of a setting that nobody had typed."""
+    """The run's config.json may have settings that the other method lacks."""
     config = json.loads((saved / "config.json").read_text())
     config["settings"]["rank"] = 8  # as of LoRA
     (saved / "config.json").write_text(json.dumps(config))
@@ -524,7 +523,7 @@ def test_a_file_of_another_type_is_named_at_once():
 
 
 def test_a_reward_that_is_cancelled_costs_its_neighbours_nothing():
-    """CancelledError is no Exception: the thread ended, and with it the results of the others."""
+    """CancelledError is no Exception. It must not end the thread, which has other completions to score."""
 
     def cancelled(completion, problem):
         if completion == "8":
@@ -538,7 +537,7 @@ def test_a_reward_that_is_cancelled_costs_its_neighbours_nothing():
 
 
 def test_a_reward_that_fails_names_its_file_and_line(write):
-    """U10. What it calls in other files does not count."""
+    """The line is the one in the reward's own file, even if the error is raised in another file."""
     text = "import json\n\ndef mine(completion, problem):\n    return json.loads(completion), {}\n"
     path = write(text)
     mine = verifiers.get_reward(f"{path}:mine")

@@ -1,6 +1,6 @@
-"""train.py as it is used: a run and its files, stopping and going on, plug-ins, preflight, flags.
+"""train.py as it is used: a run and its files, stopping and resuming, plug-ins, preflight, flags.
 
-(What kills a run is in test_faults.py, several processes are in test_ranks.py.)"""
+(test_faults.py tests what kills a run, and test_ranks.py several processes.)"""
 
 import dataclasses
 import json
@@ -46,7 +46,7 @@ def progress(folder, step):
 
 
 def same(folder, other):
-    """Whether two runs have the same log, samples and weights, bit for bit."""
+    """Return True if two runs have the same log, samples and weights, bit for bit."""
     steps = [row["step"] for row in metrics(other)]
     return (
         metrics(folder) == metrics(other)
@@ -57,7 +57,7 @@ def same(folder, other):
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """An ordinary run of 6 steps, which most tests below look at."""
+    """Return the folder of an ordinary run of 6 steps, which many tests use."""
     return run(tmp_path_factory.mktemp("runs"), "--steps", "6", name="whole")
 
 
@@ -92,13 +92,13 @@ def test_the_learning_rate_rises_for_5_steps_on_a_cosine_to_a_tenth(whole):
 
 
 def test_the_first_step_moves_weights_by_the_learning_rate_and_no_further(tmp_path):
-    """Adam's does, whatever the size of a gradient; weight decay would move some further."""
+    """Adam's first step does that for any gradient. Weight decay would move some weights further."""
     folder = run(tmp_path, "--steps", "1", "--lr", "0.5")
     before = load(ROOT / "notebooks" / "tiny")[0].state_dict()
     after = load(folder / "final")[0].state_dict()
     moved = max((after[name] - before[name]).abs().max().item() for name in before)
     rate = rows_of(folder)[1]["lr"]
-    assert rate == pytest.approx(0.5 * 0.1 / 5)  # the end of the cosine, a fifth of the warm-up
+    assert rate == pytest.approx(0.5 * 0.1 / 5)  # the cosine's end, and a fifth for the warm-up
     assert moved == pytest.approx(rate, rel=1e-3)
 
 
@@ -120,7 +120,7 @@ def test_the_samples_hold_every_completion_with_its_tokens_and_log_probs(whole):
 
 
 def test_a_group_is_mixed_solved_or_hopeless():
-    """Equal rewards are solved if the answers are right; a little pay for a form does not help."""
+    """A group with equal rewards is solved if its answers are right. A small reward for form does not count."""
     r = loaded()
     batch = train.roll_out_all(r, r.task.train[:4], 2, 1.0, "1")
     batch.rewards = torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 0.0], [0.1, 0.1]])
@@ -143,7 +143,7 @@ def test_config_json_says_how_the_run_was_made(whole):
 
 
 def test_two_checkpoints_are_kept(whole):
-    """(That no third one is kept is seen in test_faults.py, where there are four.)"""
+    """(test_faults.py checks that of four checkpoints only two stay.)"""
     assert checkpoints(whole) == ["step_000003", "step_000006"]
     assert not (whole / "checkpoints" / "partial").exists()
 
@@ -161,7 +161,7 @@ def test_the_final_model_is_what_eval_py_reads(whole, capsys):
 
 
 def test_what_a_run_prints(tmp_path, capsys):
-    """The first prompt, what a batch earns, a table, and a last line that a script can read."""
+    """It prints the first prompt, the preflight, a table, and a last line that a script can read."""
     folder = run(tmp_path, "--steps", "1")
     out = capsys.readouterr().out
     first = loaded().task.train[0]["problem"]
@@ -189,7 +189,7 @@ def test_what_takes_long_shows_how_far_it_is_also_in_a_pipe(tmp_path, monkeypatc
 
 
 def test_the_preflight_shows_what_an_environment_replied(tmp_path, capsys, write):
-    """And a task that does not say where its problems come from is one of your own."""
+    """Replies are in double brackets. Control characters are escaped, and long lines are wrapped."""
     text = """
 from verifiers import Task, arithmetic
 
@@ -206,11 +206,11 @@ def echo():
     out = capsys.readouterr().out
     assert "8 problems to train on, 16 held out\n" in out
     assert re.search(r"a completion with reward -?[0-9.]+:\n    .*\n    \[\[echo\]\]", out)
-    hostile = plumbing.shown("\x1b[2J" + "x" * 80)  # a model may write what clears a terminal
+    hostile = plumbing.shown("\x1b[2J" + "x" * 80)  # a code that clears the terminal
     assert hostile.splitlines() == ["    \\x1b[2J" + "x" * 68, "    " + "x" * 12]
 
 
-# ---- Stopping and going on -----------------------------------------------------------------------
+# ---- Stopping and resuming -----------------------------------------------------------------------
 
 
 def test_the_same_seed_gives_the_same_run_and_another_seed_another(whole, tmp_path):
@@ -254,8 +254,8 @@ def test_what_a_run_was_made_with_cannot_be_changed(whole, flags, capsys):
 
 
 def test_ctrl_c_saves_the_running_step_and_a_second_process_is_refused(tmp_path):
-    """As a user sees it: one terminal trains, another tries the same run, then Ctrl-C, and at once the
-    signal of `timeout`."""
+    """One terminal trains, and another tries to resume the same run. Then comes Ctrl-C, and at once the
+    signal that `timeout` sends."""
     flags = ["--steps", "500", "--save-every", "500", "--runs", str(tmp_path), "--name", "run"]
     command = [sys.executable, "train.py", *SMALL, *flags]
     process = subprocess.Popen(
@@ -328,7 +328,7 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_steps_before_it(tm
 
 
 def test_in_the_second_update_on_a_batch_clipping_acts_and_a_kl_pulls_back(tmp_path):
-    """Also after a --resume: the reference is the model at the start, not the one of the checkpoint."""
+    """After --resume the reference is still the initial model, not the checkpoint's."""
     flags = ["--updates-per-batch", "2", "--lr", "5e-3", "--clip", "0.001", "0.002"]
     folder = run(tmp_path, "--steps", "1", "--save-every", "1", "--method", KL, *flags)
     resume(tmp_path, "--steps", "2")
@@ -350,7 +350,7 @@ class Forger(GRPO):
 
 
 def test_a_loss_adds_columns_to_the_log_but_replaces_none(tmp_path, write, whole):
-    """Whatever it says of accuracy: the log's own columns are those of a run without it."""
+    """The log's own columns are those of a run without this method."""
     folder = run(tmp_path, "--steps", "1", "--method", write(FORGER))
     ours, plain = rows_of(folder)[1], rows_of(whole)[1]
     assert ours["own"] == pytest.approx(7)
@@ -379,7 +379,7 @@ def test_weights_are_rounded_for_a_while(model):
 
 
 def test_a_batch_without_signal_moves_nothing():
-    """Adam's momentum would, all the same."""
+    """(Adam's momentum alone would move the weights.)"""
     r = loaded()
     batch = train.roll_out_all(r, r.task.train[:4], 4, 1.0, "1")
     for weight in (1.0, 0.0):
@@ -421,7 +421,7 @@ def test_a_reward_of_my_own_may_pay_anything_and_evaluation_keeps_the_tasks_accu
     assert rows[0]["eval_accuracy"] == rows_of(whole)[0]["eval_accuracy"]
     assert rows[1]["digits"] > 1
     module = sys.modules[os.path.basename(path)[:-3]]
-    assert module.SEEN == {None, 1, 2, 3}  # held-out problems belong to no step
+    assert module.SEEN == {None, 1, 2, 3}  # held-out problems have no step
 
 
 def test_a_task_of_my_own(tmp_path, write):
@@ -466,8 +466,8 @@ class Six(GRPO):
 
 
 def test_a_method_of_my_own_with_a_memory_goes_on_bit_for_bit(tmp_path, write):
-    """Its file holds two, so :Climb says which. It stops the run itself; then the last step is saved.
-    Random numbers depend on the step; the keys of the memory are texts, as in JSON."""
+    """Its file has two methods, so :Climb names one. The method stops the run, and the last step is saved.
+    Random numbers depend on the step. Keys of the memory are texts, as in JSON."""
     method = f"{write(METHODS)}:Climb"
     with pytest.raises(SystemExit, match="six are enough; step 6 is saved"):
         run(tmp_path, "--steps", "9", "--method", method)
@@ -604,8 +604,8 @@ class NoOptimizer(GRPO):
     ],
 )
 def test_what_a_plug_in_returns_is_checked_at_once(tmp_path, write, flag, names, message):
-    """A wrong type, a wrong shape, NaN: a sentence says which function, what it gave, and what it
-    should give, in the first step at the latest (export: at the end of a run of one)."""
+    """For a wrong type, a wrong shape or NaN a message names the function, what it returned and what it
+    should return, in the first step at the latest (for export: at the end of a run of one step)."""
     path = write(WRONG)
     for name in names.split():
         with pytest.raises((SystemExit, DataError), match=f"(?s){message}"):
@@ -697,7 +697,7 @@ def test_where_nothing_can_be_learned_nothing_is_started(tmp_path, write, name, 
     ],
 )
 def test_a_run_that_learns_nothing_any_more_says_so(tmp_path, capsys, flags, warnings):
-    """One that collapses says it at once and at the end; one that stands still, at the end."""
+    """A run that collapses warns during training and at the end; a run that makes no progress, at the end."""
     run(tmp_path, *flags)
     out = capsys.readouterr().out
     assert [out.count(f"{text}") for text in warnings] == [1] * len(warnings)
@@ -722,7 +722,7 @@ def test_a_verifier_that_fails_on_everything_stops_the_run(tmp_path, write):
 def test_a_problem_that_is_too_long_for_the_model_is_refused(tmp_path):
     data = tmp_path / "long.jsonl"
     rows = [{"problem": f"{i}+{i}=", "answer": str(2 * i)} for i in range(40)]
-    rows.append({"problem": "1+" * 500 + "1=", "answer": "501"})  # it alone is 1,002 of 1,024
+    rows.append({"problem": "1+" * 500 + "1=", "answer": "501"})  # has 1,002 of 1,024 tokens
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
     with pytest.raises(ModelError, match="exceed the model's.*1[+]1[+]1"):
         loaded("--task", str(data), "--prompt", "{problem}")
@@ -743,14 +743,14 @@ def test_the_size_is_below_the_method_and_the_method_below_the_command_line(writ
     assert samples_of("--method", method) == 6
     assert samples_of("--method", method, "--num-samples", "5") == 5
     settings = train.parse_args(["--device", "cpu", "--method", method]).settings
-    assert settings["max_new_tokens"] == 80  # which the method leaves open
+    assert settings["max_new_tokens"] == 80  # the method does not set it
     assert settings["height"] == 0.5
     flags = ["--device", "cpu", "--method", method, "--height", "2"]
     assert train.parse_args(flags).settings["height"] == 2
 
 
 def test_flags_from_a_file(tmp_path):
-    """Several on a line, quotes as in a shell, # starts a comment; what comes later wins."""
+    """A line may have several flags and quotes as in a shell. # starts a comment. Later flags win."""
     text = "# DAPO\n--clip 0.2 0.28  # clip-higher\n--prompt 'Say {problem} # now' --steps 9\n"
     (tmp_path / "recipe.txt").write_text(text)
     flags = train.parse_args([f"@{tmp_path}/recipe.txt", "--steps", "7", "--device", "cpu"])
@@ -771,9 +771,9 @@ def test_defaults_follow_the_machine(monkeypatch):
     assert train.parse_args(["--task", "arithmetic"]).model.endswith("notebooks/tiny")
 
 
-@pytest.mark.parametrize("name", ["advantage", "loss", "kl-cap"])  # flags of older versions
+@pytest.mark.parametrize("name", ["advantage", "loss", "kl-cap"])  # no flags of train.py
 def test_a_flag_that_is_not_there_is_refused_with_what_replaces_it(name, tmp_path, whole, capsys):
-    """On the command line, and in the config.json of a run of an older version."""
+    """It is refused on the command line, and in the config.json of a run of another version."""
     with pytest.raises(SystemExit):
         train.parse_args([f"--{name}", "x"])
     assert f"there is no --{name}, see --help" in capsys.readouterr().err
@@ -791,7 +791,7 @@ BAD_FLAGS = """--num-samples 0 | --prompts-per-step 0 | --steps 0 | --steps ten 
 --temperature nan | --lr nan | --lr -1 | --lr inf | --lr 1e12 | --kl-coef 0 | --eval-every 0 |
 --device tpu | --template none | --num-sample 4 | --clip 1.5 0.2 |
 --clip 2 | --heigth 1 | --norm median | --scale mad | --set clip=2 | --fsdp | --resume |
---name nowhere --resume | --lr -1e-3 | --name .. | stray"""  # no abbreviations; --fsdp without torchrun
+--name nowhere --resume | --lr -1e-3 | --name .. | stray"""  # flags cannot be abbreviated; --fsdp needs torchrun
 
 
 @pytest.mark.parametrize("flags", [flags.strip() for flags in BAD_FLAGS.split("|")])

@@ -1,4 +1,4 @@
-"""Environments: a policy says something, reads a reply and goes on, exact to the token."""
+"""Environments: a policy says something, reads a reply and continues. All tokens are checked."""
 
 import threading
 import time
@@ -26,25 +26,25 @@ def tokenizer():
 
 @pytest.fixture
 def policy(tokenizer):
-    """Random weights: it ends a turn, by </tool> or by token 0, every ten tokens or so."""
+    """A policy with random weights. It ends a turn, by </tool> or token 0, about every ten tokens."""
     config = tiny_config(tokenizer.num_tokens, eos_token_id=0)
     return init_weights(Qwen3(config), torch.Generator().manual_seed(0))
 
 
 def scripted(logits, uniforms, temperature):
-    """In the place of `choose`: the table of random numbers holds the tokens to say."""
+    """A `choose` that takes its random numbers as the tokens."""
     tokens = uniforms.long()
     logp = logits.float().log_softmax(-1)
     return tokens, logp.gather(1, tokens[:, None]).squeeze(1)
 
 
 class Says(GRPO):
-    """A policy that says what it is told, each of the texts in a row of its own."""
+    """A method whose policy says these texts, one in each row."""
 
     texts = ()
 
     def roll_out(self, model, tokenizer, prompts, training, **how):
-        table = torch.zeros(how["uniforms"].shape)  # behind its text: token 0, the end
+        table = torch.zeros(how["uniforms"].shape)  # after its text comes token 0, the end
         for row, text in zip(table, self.texts):
             ids = torch.tensor(tokenizer.encode(text))
             row[: len(ids)] = ids
@@ -53,7 +53,7 @@ class Says(GRPO):
 
 
 class Answers:
-    """Four replies of 0 to 9 tokens, then none."""
+    """Gives four replies of 0 to 9 tokens, then None."""
 
     def __init__(self, problem):
         self.replies = iter(["7*7=49", "", "1", "+" * 9])
@@ -72,8 +72,8 @@ def task_with(turns, reward=always_right, stops=("</tool>",), problem="1+1=", an
 
 
 def said(policy, tokenizer, task, texts, limit=40):
-    """The Batch where a policy says these texts, turn after turn (the table goes on where a reply
-    has ended: a text names what is said at each place, replies included)."""
+    """Return the Batch in which a policy says these texts, turn after turn. A text also has a character for
+    each token of a reply; these are skipped."""
     method = Says(max_new_tokens=limit)
     method.texts = texts
     return roll_out(method, policy, tokenizer, task, task.test, len(texts))
@@ -83,13 +83,13 @@ def said(policy, tokenizer, task, texts, limit=40):
 
 
 def test_a_reply_follows_the_stop_and_the_policy_goes_on_behind_it(policy, tokenizer):
-    """It says 1+1</tool>, reads 7*7=49, and says its next word at the eleventh place."""
+    """It says 1+1</tool>, reads 7*7=49, and says its next token in the eleventh place."""
     batch = said(policy, tokenizer, task_with(Answers), ["1+1</tool>0000002"])
     (ids,) = batch.rollouts.completions()
     assert tokenizer.decode(ids, False).startswith("1+1</tool>7*7=492")
     own = batch.rollouts.mask[0, 3:] > 0  # the prompt has 4 tokens
     assert own[:11].tolist() == [True] * 4 + [False] * 6 + [True]
-    assert batch.texts == ["1+1</tool>2"]  # what a reward reads: the policy's own words
+    assert batch.texts == ["1+1</tool>2"]  # a reward reads only the policy's own words
     (turns,) = batch.turns
     assert turns[:2] == [("1+1</tool>", "7*7=49"), ("2", "")]
     assert len(turns) == 5 and turns[-1][1] is None
@@ -97,7 +97,7 @@ def test_a_reply_follows_the_stop_and_the_policy_goes_on_behind_it(policy, token
 
 
 def test_what_was_sampled_is_never_tokenised_again(policy, tokenizer):
-    """The reply's tokens are those of the reply alone, and those before it stay as they are."""
+    """The reply is tokenised alone, and the tokens before it do not change."""
     text = "12</tool>"
     batch = said(policy, tokenizer, task_with(Answers), [text])
     (ids,) = batch.rollouts.completions()
@@ -106,18 +106,18 @@ def test_what_was_sampled_is_never_tokenised_again(policy, tokenizer):
 
 
 def test_a_stop_text_of_three_tokens_ends_a_turn_where_it_is_complete(policy, tokenizer):
-    """Without an environment it ends the completion. "4-5" is three tokens, and "5" looks like its
-    end in 715 already."""
+    """Without an environment it ends the completion. "4-5" has three tokens, and the 5 in 715 already looks
+    like its end."""
     task = task_with(None, stops=("4-5",))
     batch = said(policy, tokenizer, task, ["7154-555", "714-", "123"], limit=8)
     assert [tokenizer.decode(ids) for ids in batch.rollouts.completions()][0] == "7154-5"
-    assert batch.texts == ["715", "714-", "123"]  # what is judged is the text before it
+    assert batch.texts == ["715", "714-", "123"]  # the text before the stop is scored
     assert batch.rollouts.lengths.tolist() == [6, 5, 4]
     assert batch.rollouts.finished.all()
 
 
 def test_only_tokens_that_may_complete_a_stop_text_are_looked_at(tokenizer):
-    """Those with its last character in them; special tokens count as well."""
+    """They contain its last character. Special tokens count, too."""
     names = [tokenizer.backend.id_to_token(i) for i in tokenizer.tokens_that_end(("swer>",))]
     assert sorted(names) == ["</tool>", "<tool>", "<|endoftext|>"]
     assert tokenizer.tokens_that_end(()) == []
@@ -126,15 +126,15 @@ def test_only_tokens_that_may_complete_a_stop_text_are_looked_at(tokenizer):
 
 @pytest.mark.parametrize("room, own", [(4, 4), (7, 4), (10, 4), (11, 5)])
 def test_replies_count_in_max_new_tokens_and_are_cut_there(policy, tokenizer, room, own):
-    """Four own tokens, six of the reply, then own ones. Cut off, it earns at most nothing."""
+    """It has four own tokens, six of the reply, then own ones. If cut off, it earns at most 0."""
     batch = said(policy, tokenizer, task_with(Answers), ["1+1</tool>"], limit=room)
     assert batch.rollouts.lengths.item() == room and batch.rollouts.mask.sum() == own
     assert not batch.rollouts.finished.item() and batch.rewards.item() == 0.0
 
 
 def test_a_chat_model_reads_a_reply_as_a_turn_of_its_template(policy, tokenizer):
-    """It ends its turn itself, by token 0: what the template writes behind that follows. Ended by a
-    stop text, in the middle of its turn, it reads plain text."""
+    """If it ends its turn by token 0, what the template writes next follows. If a stop text ends it in the
+    middle of its turn, it reads plain text."""
     each = "{% for m in messages %}{{ m.content }}<|endoftext|>{% endfor %}"
     template = each + "{% if add_generation_prompt %}={% endif %}"
     tokenizer = Tokenizer(tokenizer.backend, "chat", {"chat_template": template})
@@ -149,7 +149,7 @@ def test_a_chat_model_reads_a_reply_as_a_turn_of_its_template(policy, tokenizer)
 
 
 def six_turns(policy, tokenizer, prompts, limit=90, rows=16, choose=rlvr.choose):
-    """Rollouts of a random policy where every turn of the first five gets a reply."""
+    """Return rollouts of a random policy. Each of its first five turns gets a reply."""
     turns = dict.fromkeys(range(len(prompts) * rows), 0)
     replies = ["7*7=49", "1", "+" * 9, "2=2", "3"]
 
@@ -205,7 +205,7 @@ def test_nothing_is_learned_from_a_token_that_was_not_sampled(policy, tokenizer)
 
 
 def test_a_row_is_the_same_alone_and_in_a_batch(policy, tokenizer):
-    """So it does not matter how many processes share the rows."""
+    """Therefore the number of processes that share the rows does not matter."""
     problems = [{"problem": text, "answer": "4"} for text in ("47*83=", "9=", "<tool>1+2")]
     task = replace(task_with(Answers), train=problems, test=problems)
     method = GRPO(max_new_tokens=60)
@@ -235,18 +235,18 @@ def test_a_long_reply_is_read_in_one_forward_pass(policy, tokenizer, monkeypatch
     monkeypatch.setattr(Qwen3, "forward", counting)
     batch = said(policy, tokenizer, task_with(Book), ["1+1</tool>", "2" * 30], limit=600)
     assert batch.rollouts.lengths.tolist() == [4 + 500 + 1, 31 + 500 + 1]
-    assert [width for width in widths if width > 1] == [4, 501, 501]  # the prompt, two books
+    assert [width for width in widths if width > 1] == [4, 501, 501]  # the prompt, and two books
     assert len(widths) < 40
     batch = said(policy, tokenizer, task_with(Book), ["</tool>", "2" * 30], limit=30)
-    assert batch.rollouts.lengths.tolist() == [30, 30]  # a reply cut off takes no one's room
+    assert batch.rollouts.lengths.tolist() == [30, 30]  # a reply is cut off at the limit
 
 
 # ---- Environments that fail ------------------------------------------------------------------------
 
 
 def test_an_environment_that_fails_costs_its_own_row_alone(policy, tokenizer, monkeypatch):
-    """It raises while it is made, or when it is asked, or never answers: the row has failed, as
-    where a verifier fails, and its neighbours wait for seconds, not a minute."""
+    """It raises an error when it is made or asked, or never answers. The row has failed, as when a verifier
+    fails, and its neighbours wait for the timeout only, here 0.3 s."""
     monkeypatch.setattr(chat, "ENVIRONMENT_TIMEOUT", 0.3)
     forever = threading.Event()
     made = iter(["as it is made", "when asked", "never", "well", "well"])
@@ -276,7 +276,7 @@ def test_an_environment_that_fails_costs_its_own_row_alone(policy, tokenizer, mo
 
 @pytest.mark.parametrize("limit", [40, 12])
 def test_every_environment_is_closed_once_it_is_no_longer_asked(policy, tokenizer, limit):
-    """T19: also where the completion was cut off. The reward still sees it open."""
+    """It is also closed if the completion was cut off. The reward still sees it open."""
     closed = []
 
     class Session(Answers):
@@ -312,8 +312,8 @@ ANSWER = "</think><answer>\\boxed{4}</answer>"
     ids=["the policy", "a special token", "the prompt", "both", "an empty one", "twice"],
 )
 def test_a_right_answer_is_paid_whoever_wrote_the_think_tag(special, prompt, words):
-    """T8, T9: templates of 2025 open <think> in the prompt; in some models it is a special token.
-    Then a reward saw no tag, and paid nothing."""
+    """Some templates open <think> in the prompt, and in some models it is a special token. A reward must see
+    the tag all the same."""
     tokenizer = symbol_tokenizer([*SYMBOLS, *TAGS])
     tokenizer.backend.add_special_tokens(special)
     policy = Qwen3(tiny_config(tokenizer.num_tokens, eos_token_id=0))
@@ -352,7 +352,7 @@ def test_a_method_that_samples_without_the_environment_is_told_so(policy, tokeni
 
 
 def test_it_runs_where_the_device_is_a_gpu():
-    """Replies are made on the CPU, and what is sampled stays on the device."""
+    """Replies are made on the CPU; samples stay on the device."""
     with PretendGPU():
         policy, tokenizer = load(ROOT / "notebooks" / "tiny", "cuda", torch.bfloat16)
         task = replace(arithmetic(10, 4), stops=("</think>",), turns=Answers)
@@ -361,7 +361,7 @@ def test_it_runs_where_the_device_is_a_gpu():
 
 
 def test_an_environment_that_answers_for_too_few_rows_is_an_error(policy, tokenizer):
-    """Else the others would end there, without a word."""
+    """Otherwise the other rows would end there without a message."""
     prompts = [tokenizer.encode("9=")]
     with pytest.raises(ValueError, match="shorter"):
         sample(policy, prompts, 8, 60, stop_ids=[*range(20)], reply=lambda rows, completions: [])

@@ -1,4 +1,4 @@
-"""verifiers.py: what a completion is worth, where problems come from, and how others plug in."""
+"""verifiers.py: what a completion earns, where problems come from, and how plug-ins are found."""
 
 import gzip
 import itertools
@@ -92,13 +92,13 @@ def test_aggregate_is_the_weighted_sum():
 
 
 def test_rewards_report_their_parts():
-    """answered: there is a box; copied: it holds what was to be worked out."""
+    """answered: there is a box; copied: it repeats an expression from the question."""
     parts = {"accuracy": 1, "format": 1, "answered": 1, "copied": 0}
     assert tagged_reward(GOOD, {"answer": "2"}) == (pytest.approx(1.1), parts)
 
 
 def test_the_reward_for_reasoning_is_in_the_laboratory():
-    """Whoever looks for it here, as the chapter names it, is told the file."""
+    """If you look for it here, by the chapter's name, the message names its file."""
     with pytest.raises(ImportError, match="notebooks/rewards/reasoning.py"):
         from verifiers import ReasoningReward  # noqa: F401
     with pytest.raises(DataError, match="reward 'r1': choose boxed, .*, or file.py:name, as .*:r1"):
@@ -114,16 +114,16 @@ def test_arithmetic_is_right_seeded_and_split():
     assert task.train == arithmetic(2000, 200).train != other.train
     for problem in task.train + task.test:
         expression = problem["problem"].removesuffix("=")
-        assert eval(expression) == int(problem["answer"])  # our own text, not a model's
+        assert eval(expression) == int(problem["answer"])  # safe: our own text, not a model's
         assert 10 <= int(problem["answer"]) <= 99
     texts = [problem["problem"] for problem in task.train + task.test]
-    assert len(set(texts)) == 2200  # no duplicates: train and test are apart
+    assert len(set(texts)) == 2200  # no duplicates, so train and test do not overlap
     assert all(map(held_out, task.test)) and not any(map(held_out, task.train))
-    assert not any(map(held_out, other.train))  # nor does another seed train on what is held out
+    assert not any(map(held_out, other.train))  # no seed trains on held-out problems
 
 
 def write_rows(path, rows, encoding="utf-8"):
-    """A .jsonl file, gzipped if it is called so -> its path as text."""
+    """Write a .jsonl file, gzipped if its name ends in .gz. Returns its path as text."""
     opened = gzip.open if path.suffix == ".gz" else open
     with opened(path, "wt", encoding=encoding) as file:
         file.write("".join(json.dumps(row) + "\n" for row in rows))
@@ -147,8 +147,8 @@ def test_the_instruction_asks_for_what_the_reward_reads(tmp_path):
 
 
 def test_problems_from_jsonl_and_json_in_the_columns_of_other_sets(tmp_path):
-    """AIME's capitals, AMC's floats, what stands behind GSM8K's ####; other columns stay; gzipped or
-    not, with empty lines between."""
+    """It reads AIME's capitals, AMC's floats, and the answer after GSM8K's ####. Other columns stay. Files may
+    be gzipped, and have empty lines."""
     rows = [
         {"problem": "1+1", "answer": "2", "level": 3},
         {"ID": "I-1", "Problem": "a?", "Solution": "So 3.", "Answer": 3},
@@ -168,8 +168,8 @@ def test_problems_from_jsonl_and_json_in_the_columns_of_other_sets(tmp_path):
 
 
 def test_what_a_file_of_problems_may_look_like(tmp_path):
-    """A line separator within a text ends no line; a byte order mark does not cost the first
-    problem; a column may have any name; half a file is an error."""
+    """A line separator in a text ends no line, and a byte order mark does not hide the first problem. A column
+    may have any name. Half a file is an error."""
     (tmp_path / "u.jsonl").write_text('{"problem": "a\u2028b", "answer": 1}\n', encoding="utf-8")
     assert read_problems(tmp_path / "u.jsonl")[0]["problem"] == "a\u2028b"
     windows = read_problems(write_rows(tmp_path / "w.jsonl", sums(3), encoding="utf-8-sig"))
@@ -183,7 +183,7 @@ def test_what_a_file_of_problems_may_look_like(tmp_path):
 
 
 def test_a_problem_that_stands_twice_in_a_file_is_one_problem(tmp_path, capsys):
-    """T5: copies made an accuracy look certain; a trailing blank put one on both sides of the split."""
+    """Copies would make an accuracy look too certain. Trailing white space must not put one on both sides of the split."""
     rows = sums(40) + sums(40, problem_end=" \n") + sums(40)
     task = get_task(str(write_rows(tmp_path / "copies.jsonl", rows)))
     assert "left out 80 of 120 problems: copies" in capsys.readouterr().out
@@ -232,8 +232,8 @@ def test_a_column_may_say_what_is_held_out(tmp_path):
 
 
 def test_another_instruction_and_where_a_completion_ends():
-    """For base models: a prompt with examples, and the texts after which a completion is over.
-    Braces stay braces."""
+    """Base models need a prompt with examples, and texts that end a completion. Braces in the prompt stay
+    braces."""
     task = get_task("arithmetic", prompt="1+1=\\boxed{2}\n{problem}", stops=("\n", "Problem:"))
     first = task.test[0]
     assert task.prompt(first) == "1+1=\\boxed{2}\n" + first["problem"]
@@ -276,8 +276,8 @@ NUMBERS = itertools.count()
 
 @pytest.fixture
 def plugin(tmp_path):
-    """A file of a user's, and a second that it imports from its own folder. Its own name in each
-    test, as in life."""
+    """Write a user's file, and a second one that it imports from its folder, under new names in each test.
+    Returns the first one's path."""
     n = next(NUMBERS)
     (tmp_path / f"my_words_{n}.py").write_text("LIMIT = 5")
     (tmp_path / f"mine_{n}.py").write_text(PLUGIN.format(n=n))
@@ -322,7 +322,7 @@ def test_what_is_wrong_with_a_file_of_mine(plugin, tmp_path):
 
 
 def test_math500_comes_from_the_hub(tmp_path, monkeypatch):
-    """From a local stand-in; then once more without the network."""
+    """It comes from a local stand-in, and then again without a network."""
     (tmp_path / "served").mkdir()
     write_rows(tmp_path / "served" / "test.jsonl", sums(50))
     (tmp_path / "served" / "info.json").write_text("{}")

@@ -1,4 +1,4 @@
-"""What would stop on Windows, found without one: the scripts on a Linux without what Windows lacks
+"""Finds without Windows what would fail there: the scripts run on a Linux without what Windows lacks
 (pretend_windows.py says what is pretended, and what is not)."""
 
 import json
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="/proc says whic
 
 
 def on_windows(*command, cwd=ROOT):
-    """A command on the pretended Windows -> what it printed, if it ended well."""
+    """Run a command on the pretended Windows. Returns what it printed; it must succeed."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     environment.pop("PYTHONIOENCODING", None)
     script = [sys.executable, TESTS / "pretend_windows.py"]
@@ -27,7 +27,7 @@ def on_windows(*command, cwd=ROOT):
     return printed
 
 
-ENGLISH_OR_CHINESE = """# 题目 \U0001f600: no character of these is in cp1252
+ENGLISH_OR_CHINESE = """# 题目 \U0001f600: cp1252 has none of these characters
 from verifiers import Task, boxed_reward
 
 def sums():
@@ -44,7 +44,7 @@ for command in json.loads(sys.argv[1]):  # in one process: PyTorch is imported o
 
 
 def test_train_resume_and_evaluate(tmp_path):
-    """The task prints Chinese on a pipe that knows cp1252 only."""
+    """The task prints Chinese into a pipe whose encoding is cp1252."""
     (tmp_path / "commands.py").write_text(COMMANDS, encoding="utf-8")
     (tmp_path / "mine.py").write_text(ENGLISH_OR_CHINESE, encoding="utf-8")
     where = ["--runs", str(tmp_path), "--name", "x"]
@@ -67,8 +67,8 @@ def test_train_resume_and_evaluate(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("half", [0, 1])
 def test_the_suite(half):
-    """What needs fork, signals or limits of POSIX is skipped, and nothing else fails. Left out is what
-    only computes: answers, the algorithm, and another pretended device."""
+    """Tests that need fork, signals or limits of POSIX are skipped, and no other test fails. This leaves out
+    tests that only compute: grading, the algorithm, and the other pretended device."""
     computes = {"test_grading.py", "test_worked_out.py", "test_rlvr.py", "test_gpu.py", SELF.name}
     names = {path.name for path in TESTS.glob("test_*.py")} - computes
     files = [f"tests/{name}" for name in sorted(names)]

@@ -1,8 +1,8 @@
-r"""The question is not its own answer: a reward pays for what is worked out.
+r"""The question is not its own answer: only answers that are worked out are rewarded.
 
-41+2-7 has the value of 36, so that a grader that compares by value accepts it. A reward that paid
-for it would teach a policy to copy the question: every problem of arithmetic is solved that way.
-grade_answer still compares by value; what is built on reward_rlvr asks for more.
+41+2-7 has the value 36, so a grader that compares values accepts it. If a reward did, a policy would
+learn to copy the question: that solves every problem of arithmetic. grade_answer only compares values;
+reward_rlvr, and all that is built on it, asks for more.
 """
 
 import pytest
@@ -51,10 +51,10 @@ WORKED_OUT = [
     (r"50\%", [r"50\%", "50 percent"], [r"100\% - 50\%", r"25 \cdot 2"]),
     ("60", ["60 eggs"], ["5 dozen", r"5\text{ dozen eggs}", r"5 \times 12", "5*12"]),
     ("x = 4", ["4", "x=4"], ["2x = 8", "x = 3x-8"]),  # still to be solved
-    (r"y = x(1 \pm \sqrt{c-x^2})", [r"y = x(1 \pm \sqrt{c - x^2})"], []),  # a value nowhere known
+    (r"y = x(1 \pm \sqrt{c-x^2})", [r"y = x(1 \pm \sqrt{c - x^2})"], []),  # it has no numerical value
     (r"-\frac12", ["-(1/2)", "(-1)/2", "-0.5"], ["-(1-1/2)"]),
     ("2500000", [r"\$2.5\text{ million}", "2{,}500{,}000"], [r"25 \cdot 10^5 + 0"]),
-    (r"2^{10}", ["1024", r"4^5", "2^{10}"], []),  # the truth itself is no number: by value
+    (r"2^{10}", ["1024", r"4^5", "2^{10}"], []),  # the truth itself is no plain number: only the value counts
     ("x^2+y^2=25", ["y^2 + x^2 = 25"], ["x^2+y^2=5^2"]),
     (r"5\sqrt2", [r"5\sqrt{2}", r"\sqrt{50}"], [r"\sqrt{(4-3)^2+(9-2)^2}", r"5\sqrt{1+1}"]),
     ("(1,2)", ["(1, 2)", "(x, y) = (1, 2)"], ["(1, 1+1)", r"(1, \frac{4}{2})"]),
@@ -97,7 +97,7 @@ NO_COPIES = [
     ("It is 11/24 of the way ..", r"\frac12", "1/2"),  # other numbers
     ("Expand $(x+1)(x-2)$.", "x^2-x-2", "(x+1)(x-2) = x^2-x-2"),
     ("Factor $x^2-x-2$.", "(x-2)(x+1)", "(x+1)(x-2)"),
-    ("Factor $ab+5b+2a+10$.", "(a+5)(b+2)", "b(a+5)+2(a+5)"),  # shorter than the question: a step
+    ("Factor $ab+5b+2a+10$.", "(a+5)(b+2)", "b(a+5)+2(a+5)"),  # shorter than the question
     (
         r"Simplify $\frac{4+6a}{5}-\frac{1+3a}{4}$.",
         r"\frac{11+9a}{20}",
@@ -115,7 +115,7 @@ def test_what_stands_in_the_problem_may_still_be_the_answer(text, truth, box):
     assert right == 1 and parts["copied"] == 0
 
 
-# (problem, ground truth, its copies): as it stands, edited, reordered, and numbers to be converted
+# (problem, ground truth, copies of the problem: unchanged, edited or reordered, or numbers still to convert)
 COPIES = [
     (r"Compute $54 \times 46$.", "2484", [r"54 \times 46"]),
     (r"Evaluate $\log_2 8 + 5!$.", "123", [r"\log_2 8 + 5!"]),
@@ -153,7 +153,7 @@ def test_to_copy_a_problem_of_math_earns_nothing(text, truth, boxes):
 
 
 def test_one_of_several_accepted_answers():
-    """TriviaQA's kind of truth: each of them is paid."""
+    """As in TriviaQA, each of them earns the reward."""
     truths = ["four", "4"]
     assert reward_rlvr(r"\boxed{4}", truths) == reward_rlvr(r"\boxed{Four}", truths) == 1
     assert reward_rlvr(r"\boxed{5}", truths) == 0

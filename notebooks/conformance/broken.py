@@ -1,10 +1,10 @@
 """broken.py - ten methods that are broken on purpose;
 notebooks/BUGS.md explains them.
 
-train with one of them; train with each, and beside it without the bug:
+train with one of them; train with each, and without its bug to compare:
     python train.py --method notebooks/conformance/broken.py:OffByOne
     python -m notebooks.conformance.broken
-draw the picture of BUGS.md from the kept runs:
+draw the picture of BUGS.md from the saved runs:
     python -m notebooks.conformance.broken --draw notebooks/bugs.svg
 """
 
@@ -108,7 +108,7 @@ class RatioOfOne(GRPO):
     """The old log-probs are recomputed in each update, so that nothing ever clips."""
 
     def loss(self, logp, inputs):
-        inputs.old_logp.copy_(logp.detach())  # in place: the log sees it, too
+        inputs.old_logp.copy_(logp.detach())  # in place, so the log sees them, too
         return super().loss(logp, inputs)
 
 
@@ -171,7 +171,7 @@ def measured():
 
 
 def draw(file):
-    """Draw a panel for each: the column that shows it, of the right run (grey) and of the broken one."""
+    """Draw a panel for each bug: the column that shows it, for the right run (grey) and for the broken one."""
     from notebooks.look.keep import load
     from notebooks.look.style import name_lines, panels
 
@@ -189,7 +189,7 @@ def draw(file):
 
 def main():
     parser = parser_of(__doc__)
-    parser.add_argument("--draw", metavar="FILE.svg", help="draw the kept runs")
+    parser.add_argument("--draw", metavar="FILE.svg", help="draw the saved runs")
     args = parser.parse_args()
     if args.draw:
         draw(args.draw)

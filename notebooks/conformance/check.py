@@ -8,7 +8,8 @@ Copy check.py and vectors.json beside your own file, and run `python check.py mi
 An adapter is a Python file (or FILE.py:NAME, a class in it) with any of these functions. They are called by keyword
 with float32 tensors (ids are int64), and may return tensors or lists:
 
-    advantages(rewards (P, G)) -> (P, G)          judged(rewards (P, G)) -> the same, if a verifier has returned NaN
+    advantages(rewards (P, G)) -> (P, G)
+    judged(rewards (P, G)) -> (P, G), the advantages if a verifier has returned these rewards, NaN among them
     loss(logp, old_logp, advantages (B,), mask, clip) -> scalar; all others (B, T-1), clip is (low, high)
     completion_mask(ids (B, T), prompt_lengths (B,), stop_id, pad_id) -> (B, T-1), 1 where ids[:, 1:] is trained
     logprobs(logits (B, T, V), ids (B, T), temperature) -> (B, T-1)
@@ -110,7 +111,7 @@ class Output(dict):
 
 
 class Tiny(torch.nn.Module):
-    """A causal model with these weights. It adds to each token's embedding a mixture of the mean of all up to it."""
+    """A causal model with these weights. Its one layer mixes the mean of the embeddings so far into each token's own."""
 
     device = "cpu"
 
@@ -134,8 +135,8 @@ class Tiny(torch.nn.Module):
 
 
 class Words:
-    """A tokenizer with these words. It takes the longest word that fits, so the tokens a and b, once decoded, are
-    encoded as ab."""
+    """A tokenizer with these words. It takes the longest word that fits, so if the tokens a and b are decoded and
+    encoded again, they become the token ab."""
 
     def __init__(self, words):
         self.words = words
@@ -377,7 +378,7 @@ def say(text):
     print(textwrap.fill(text, 79, subsequent_indent=" " * 12, break_on_hyphens=False))
 
 
-STEPS = {  # of notebooks/build, by the kit's names
+STEPS = {  # a function of the kit: the function of notebooks/build that it tests
     "extract": "extract_boxed_answer",
     "reward": "extract_boxed_answer",
     "advantages": "advantages",

@@ -64,8 +64,8 @@ class Stepped:
 
 
 class Served(Stepped):
-    """A session of an OpenEnv server, through its synchronous client. It ends once the batch has been scored. The
-    server must allow one session for each completion of a batch (max_concurrent_envs)."""
+    """A session of an OpenEnv server, through its synchronous client. The session ends once the batch has been scored.
+    The server must allow one session for each completion of a batch (max_concurrent_envs)."""
 
 
 def steps_reward(completion, problem):

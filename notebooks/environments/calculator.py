@@ -30,7 +30,7 @@ def calculate(call):
 
 
 class Calculator:
-    """Answers this many calls of a completion; after that its replies are empty."""
+    """Answers the first `calls` calls of a completion; after that its replies are empty."""
 
     def __init__(self, problem, calls=4):
         self.left = calls

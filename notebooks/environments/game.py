@@ -4,7 +4,7 @@
     python train.py --model runs/game --task notebooks/environments/game.py:game --steps 200 --lr 1e-3 \
         --num-samples 32
 
-The reward comes at the end, and only the environment knows it. A policy that gets no replies (`silent`, the control)
+The reward comes at the end, and only the environment knows it. A policy that gets empty hints (`silent`, the control)
 finds at most 3 of the 10 digits. By halving the range each time, a policy finds 1 + 2 + 4 = 7. A policy with random
 initial weights learns to do so.
 """

@@ -1,4 +1,4 @@
-"""curve.py - how runs learn, step by step: their mean, and a band over all runs.
+"""curve.py - draws how runs learn: their mean at each step, and a band over all.
 
 draw these runs:
     python -m notebooks.look.curve runs/a-* -o curve.svg
@@ -20,7 +20,7 @@ README = keep.ROOT / "notebooks" / "curve.svg"
 
 
 def read(run, key):
-    """{step: value} of one column of a run's metrics.jsonl, where it was measured."""
+    """Return {step: value} of one column of a run's metrics.jsonl, for the steps that have it."""
     found = {row["step"]: row[key] for row in log_of(run) if key in row}
     if not found:
         raise DataError(f"{run}/metrics.jsonl has no {key}: it cannot be drawn")
@@ -28,30 +28,30 @@ def read(run, key):
 
 
 def kept(result, key):
-    """The same of each seed of a result in tables.json."""
+    """Return such a curve for each seed of a result in tables.json."""
     curves = keep.load(result)["curves"][key]
     return [{int(step): value for step, value in curve.items()} for curve in curves]
 
 
-WIDTH = 5  # of a running mean, in steps: training samples are few, and their accuracy jumps
+WIDTH = 5  # steps in a running mean: a step samples few completions, so its accuracy jumps
 LINES = {"training": "accuracy", "sampled": "eval_sampled_accuracy", "greedy": "eval_accuracy"}
 
 
 def accuracies(read_one):
-    """Of what each step samples for training; of held-out problems, sampled and greedy."""
+    """Return the accuracies on training samples, and on held-out problems, sampled and greedy."""
     return {name: read_one(key) for name, key in LINES.items()}
 
 
 def running_mean(curve):
-    """For each step, the mean of it and up to WIDTH - 1 steps before it."""
+    """Return, for each step, the mean over it and up to WIDTH - 1 steps before it."""
     steps = sorted(curve)
     last = {step: steps[max(0, i + 1 - WIDTH) : i + 1] for i, step in enumerate(steps)}
     return {step: fmean(curve[one] for one in some) for step, some in last.items()}
 
 
 def draw(out, *panels):
-    """panels: (title, label of the y axis, {name of a line: the curves of its runs}). In an .svg, a line has the id
-    "title: name"."""
+    """Draw panels: (title, label of the y axis, {name of a line: the curves of its runs}). In an .svg, a line has the
+    id "title: name"."""
     from notebooks.look import style  # here, so that --help needs no matplotlib
 
     titles = [title for title, *_ in panels]

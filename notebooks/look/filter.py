@@ -76,7 +76,7 @@ def flags_for(task, header, rows):
     if header["reward"]:
         flags += ["--reward", header["reward"]]
         if header["reward"] not in verifiers.REWARDS:
-            remark = f'without a part "accuracy" of {header["reward"]}, {own.__name__} counts'
+            remark = f'if {header["reward"]} has no part "accuracy", {own.__name__} decides what is right'
     elif task.reward is not own and names:
         flags += ["--reward", *names]
     elif task.reward is not own:

@@ -150,7 +150,7 @@ def main(argv=None):
     args = parser.parse_args(argv)
     if args.name:
         if not args.command and args.name not in tables():
-            why = f"there is no result {args.name}: give its command behind --, or one of"
+            why = f"there is no result {args.name}: give its command after --, or choose one of"
             raise DataError(f"{why} {', '.join(tables())}")
         commands = [" ".join(args.command)] if args.command else load(args.name)["commands"]
         result = measure(commands)

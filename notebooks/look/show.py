@@ -158,7 +158,7 @@ def tax(run):
     its verifiers. Also returns the shares of sampling and of the update (--tax)."""
     rows = [row for row in log_of(run) if "verify_seconds" in row]
     if not rows:
-        raise DataError(f"{run}/metrics.jsonl has no step with verify_seconds: train one, or anew")
+        raise DataError(f"{run}/metrics.jsonl has no step with verify_seconds: train a step first")
     verify = sum(row["verify_seconds"] for row in rows)
     sample = sum(row["sample_seconds"] for row in rows) - verify  # it includes verify_seconds
     update = sum(row["update_seconds"] for row in rows)

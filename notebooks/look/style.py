@@ -46,7 +46,7 @@ NAME = dict(textcoords="offset points", weight="bold", va="center", annotation_c
 
 
 class Drawing(Figure):
-    """A figure that a notebook shows as it is, where it stands last in a cell."""
+    """A figure that a notebook shows if it is the last value of a cell."""
 
     def _repr_png_(self):
         file = io.BytesIO()
@@ -55,8 +55,8 @@ class Drawing(Figure):
 
 
 def panels(*titles, names=(), rows=1, height=2.6, width=7, **axis):
-    """Panels -> (figure, axes). titles: one for each, or one for all of them, and then a name for each. height: of
-    a row. axis: what all of them have, as xlabel."""
+    """Return (figure, axes). titles: one for each panel, or a single one for the figure if each panel has one of the
+    names. height: inches of a row. axis: settings that all panels share, such as xlabel."""
     figure = Drawing(figsize=(width, height * rows), layout="constrained")
     axes = figure.subplots(rows, len(names or titles) // rows, squeeze=False).flatten()
     if names:
@@ -68,8 +68,8 @@ def panels(*titles, names=(), rows=1, height=2.6, width=7, **axis):
 
 
 def band(axis, curves, label=None, color=None):
-    """curves: {step: value} of each run. Their mean as a line, lowest to highest as a band. Prints the steps that
-    it leaves out because not every run has reached them."""
+    """Draw the mean of some runs as a line, and their lowest to highest values as a band. curves: {step: value} of
+    each run. Prints the steps that are left out because not every run has reached them."""
     steps = sorted(set.intersection(*map(set, curves)))
     others = sorted(set().union(*curves).difference(steps))
     if others:
@@ -82,7 +82,7 @@ def band(axis, curves, label=None, color=None):
 
 
 def name_lines(*axes):
-    """Write the label of each line at its end, in its colour, none upon another -> the figure."""
+    """Write each line's label at its end, in its colour, so that no two overlap. Returns the figure."""
     axes[0].figure.draw_without_rendering()  # places the axes
     points = 72 / axes[0].figure.dpi
     for axis in axes:
@@ -99,7 +99,7 @@ def name_lines(*axes):
 
 
 def spread(heights, bottom, top):
-    """Ascending heights, moved apart to GAP or more, together as little as can be (pool adjacent violators)."""
+    """Move ascending heights to at least GAP apart, and as little as possible (pool adjacent violators)."""
     pools = []
     for i, height in enumerate(heights):
         pools.append([height - i * GAP])

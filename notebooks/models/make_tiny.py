@@ -268,11 +268,11 @@ def worked_accuracy(model, tokenizer, task, problems=200):
 def warm_up(model, tokenizer, task, seed, phases, first=500, second=500, lr=5e-3, gate=0.9):
     """Train on demonstrations, in two phases of `first` and `second` steps.
 
-    The first phase goes on until the share of right worked answers, checked every 50 steps, reaches the gate: a base
-    that cannot work gives RLVR nothing to select, and no reward makes up for that. A gate of 0 is for bases that are
-    not meant to work anything out. The loss is divided by a constant: with a mean over the batch's tokens, tokens
-    would weigh more in a batch of short completions.
-    Raises ModelError if ten times the steps are not enough.
+    The first phase goes on until the share of right worked answers, checked every 50 steps, reaches the gate, for at
+    most ten times its steps: a base that cannot work gives RLVR nothing to select, and no reward makes up for that. A
+    gate of 0 is for bases that are not meant to work anything out. The loss is divided by a constant: with a mean over
+    the batch's tokens, tokens would weigh more in a batch of short completions.
+    Raises ModelError if the share is below the gate after the second phase.
     """
     rng = random.Random(seed)
     optimizer = torch.optim.AdamW(model.parameters(), lr=lr, betas=(0.9, 0.98), weight_decay=0.0)

@@ -64,7 +64,7 @@ _ANNOUNCING = set(
 
 
 def last_number(completion, problem):
-    """Return 1 if the last number of the completion, boxed or not, is the answer: one more way to read it."""
+    """Return 1 if the last number of the completion, boxed or not, is the answer: one more way to read an answer."""
     numbers = _NUMBER.findall(completion)
     right = float(bool(numbers) and grade_answer(numbers[-1], problem["answer"]))
     return right, {"accuracy": right, "answered": float(bool(numbers))}

@@ -196,8 +196,8 @@ def with_term(reward, name, score, weight, when=lambda problem: True):
 
 
 def one_in(n):
-    """Return a `when` that selects one problem in n. subtle: it drops the hash's last digit, which is 0
-    for all held-out problems."""
+    """Return a `when` that selects one problem in n. subtle: it drops the hash's last digit, by
+    which held_out chooses."""
     return lambda problem: zlib.crc32(problem["problem"].encode("utf-8", "replace")) // 10 % n == 0
 
 

@@ -1,4 +1,4 @@
-"""The laboratory's tests: with what the core's tests share (tests/conftest.py), read out of that file, for both are
+"""Shared by the laboratory's tests. It loads the fixtures of tests/conftest.py by their path, because both files are
 called conftest. The folder tests/ is on the path for its helpers (ranks.py)."""
 
 import importlib.util
@@ -29,7 +29,7 @@ prompts = core.prompts
 
 
 def pytest_collection_modifyitems(config, items):
-    """The longest files come first: of two processes none should begin one of them at the end."""
+    """Run the longest files first, so that with two processes neither begins one of them at the end."""
     core.pytest_collection_modifyitems(config, items)
     longest = ["test_notebooks", "test_claims"]
     items.sort(key=lambda item: item.path.stem not in longest)

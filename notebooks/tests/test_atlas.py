@@ -1,4 +1,4 @@
-"""The exact atlas: its sums are what sampling and the core's own update give, and it sees a method that is wrong."""
+"""The exact atlas: its sums agree with sampling and with the core's own update, and it shows when a method is wrong."""
 
 import copy
 
@@ -20,7 +20,7 @@ def world():
 
 @pytest.fixture(scope="module")
 def later(world):
-    """The second prompt for a policy that is a random step away from the one that sampled."""
+    """The rows of the second prompt, for a policy that is a random step away from the one that sampled."""
     policy = copy.deepcopy(world.policy)
     torch.manual_seed(1)
     with torch.no_grad():
@@ -66,7 +66,7 @@ STALE = [("Stale", {"correct": "ppo"}), ("GSPO", {"clip": (0.2, 0.2)}), ("Masked
 
 
 def agree(kind, given, rows, policy, n=4000):
-    """A sampled mean is within three standard errors of the exact one, along it and in ten other directions."""
+    """Check that a sampled mean is within three standard errors of the exact one, along it and in ten other directions."""
     kind = kind if kind is GRPO else atlas.find(kind)
     method = atlas.ready(kind, policy, num_samples=4, **given)
     mean, trace = exact(method, rows)
@@ -93,7 +93,7 @@ def test_sampling_an_older_policy_gives_the_same(later, world, kind, given):
 
 @pytest.mark.parametrize("name", ["PaperGRPO", "MaxRL"])
 def test_the_core_makes_the_same_update(world, name):
-    """Up to its log-probs in fp32."""
+    """They differ only because the core computes log-probs in fp32."""
     method = atlas.ready(atlas.find(name), world.policy)
     picks = atlas.draw(method, world.batch, 1, world.batch.p)[0]
     batch = atlas.batch_of(world.batch, picks)
@@ -146,7 +146,7 @@ def test_a_method_that_reads_the_answers_is_sampled(world):
 
 
 def test_rloo_maximises_p_itself(world):
-    """F' is 1 at every p, so F(.1) is .1 from F(0) = 0; the std of the group pays more near 0 and 1."""
+    """For RLOO F' is 1 at every p, so F(0.1) = 0.1. Dividing by the group's std makes F steeper near 0 and 1."""
     p = torch.linspace(0, 1, 101).double()
     for name, at in {"RLOO": 0.1, "PaperGRPO": 0.134}.items():
         table = atlas.two_sides(atlas.ready(atlas.find(name), world.policy), world.ones[1])
@@ -157,7 +157,7 @@ def test_rloo_maximises_p_itself(world):
 
 
 def test_a_path_begins_with_the_exact_mean_update(world):
-    """mean_update is what the listing of groups gives; with it a small first step gains what it says."""
+    """mean_update equals the sum over all groups, and a small first step along it gains what was asked for."""
     method = RLOO(num_samples=4, max_new_tokens=5)
     policy, rows = world.policy, world.batch
     table = atlas.two_sides(method, rows)

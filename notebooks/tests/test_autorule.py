@@ -1,4 +1,4 @@
-"""AutoRule: preferences are read, models asked, rules extracted and judged, and each formula is worked by hand."""
+"""AutoRule: it reads preferences, asks models, extracts and judges rules. Each formula is worked by hand."""
 
 import json
 import math
@@ -26,7 +26,7 @@ def write_lines(path, *rows):
 
 
 def test_preferences_as_texts_and_as_ultrafeedback_has_them(tmp_path):
-    """UltraFeedback-binarized repeats the prompt in chosen and rejected. A longer talk is refused, with its line."""
+    """UltraFeedback-binarized repeats the prompt in chosen and rejected. A longer conversation is refused by its line."""
     texts = {"prompt": "1+1?", "chosen": "2", "rejected": "3"}
     asks, two, three = ({"role": "", "content": text} for text in texts.values())
     messages = texts | {"chosen": [asks, two], "rejected": [asks, three], "score_chosen": 8}
@@ -38,7 +38,8 @@ def test_preferences_as_texts_and_as_ultrafeedback_has_them(tmp_path):
 
 
 def test_the_filter_by_hand():
-    """B.6 with 4 words for 512 tokens: 3 words stay, 4 go; equal scores go; "Confidence" goes; no scores, no matter."""
+    """Appendix B.6, with 4 words for its 512 tokens: 3 words stay, 4 are dropped, and so are equal scores and the word
+    "Confidence". A pair without scores stays."""
     stays = {"chosen": "a b c", "rejected": "d"}
     scored = stays | {"score_chosen": 6.0, "score_rejected": 5.0}
     changes = [{"chosen": "a b c d"}, {"rejected": "my Confidence"}, {"score_rejected": 6.0}]
@@ -60,14 +61,14 @@ def test_a_local_model_answers_the_same_whatever_else_is_asked(any_text):
     local = autorule.Local(any_text, max_new_tokens=8)
     (one,) = local(["why?"], seed=1)
     assert local(["x", "why?", "yy"], seed=1)[1] == one != local(["why?"], seed=2)[0]
-    assert local(["x" * 2041]) == [None]  # with 8 to come one more than it can read
+    assert local(["x" * 2041]) == [None]  # with 8 new tokens, one more than it can read
 
 
 # ---- 3. Reason, extract, merge ---------------------------------------------------------------------------------------
 
 
 def say(prompt):
-    """Thinks that short is good, says that clear is good; merges by taking each rule once."""
+    """A teacher that thinks that short is good and says that clear is good. It merges by taking each rule once."""
     if prompt.startswith("Two assistants"):
         return "it is clear"
     if prompt.startswith("Below"):
@@ -92,7 +93,7 @@ def test_rules_come_out_of_the_chain_of_thought_or_out_of_what_follows():
 
 
 def test_answers_that_cannot_be_read_are_skipped():
-    """The first prompt of each stage fails; without a merged list the rules stay as they are, each once."""
+    """The first prompt of each stage fails. Without a merged list the rules stay as they are, without duplicates."""
     found = autorule.extract_rules(pairs_of(5), lambda *asked: [None, *teacher(*asked)[1:]])
     assert found["counts"] == {"pairs": 5, "chains": 4, "extracted": 6, "unreadable": 1}
     assert found["rules"] == ["Be short.", "Be true."]
@@ -104,12 +105,12 @@ def test_the_chosen_answer_stands_first_or_second_by_a_seeded_coin():
     prompts = asked.call_args_list[0].args[0]
     winners = [prompt.split("preferred answer ")[1][0] for prompt in prompts]
     assert 10 < winners.count("A") < 30
-    for i, winner in enumerate(winners):  # whoever is said to be preferred is the chosen one
+    for i, winner in enumerate(winners):  # the answer that is called preferred is the chosen one
         assert f"[Answer {winner}]\ngood{i}\n" in prompts[i] and f"bad{i}" in prompts[i]
 
 
 def test_parse_rules():
-    """The first list with strings in it; of hostile ones a bounded part, in bounded time."""
+    """It returns the first list that contains strings; of a hostile list it reads a bounded part in bounded time."""
     said = {
         'Here they are:\n```json\n["a", "b"]\n```': ["a", "b"],
         'See [1] and ["a  b\\nc", "a b c", 7, null, "", ["b"]]': ["a b c"],
@@ -128,7 +129,7 @@ RULES = ["Be short.", "Be kind to everybody.", "Be.", "Be fair."]
 
 @pytest.fixture
 def small(any_text):
-    """A model with letters for tokens, and weights so large that no two texts are worth the same."""
+    """A model whose tokens are letters, with weights so large that no two texts get the same score."""
     model, tokenizer = load(any_text)
     torch.manual_seed(0)
     for weight in model.parameters():
@@ -139,7 +140,7 @@ def small(any_text):
 
 @torch.no_grad()
 def test_the_verdict_compares_two_probabilities_after_reading_the_conversation_once(small):
-    """The same numbers as reading each question whole; and of K questions the common part is read once."""
+    """It gives the same numbers as reading each question whole, but reads what K questions share only once."""
     model, tokenizer = small
     given = {"prompt": "1+1?", "completion": "2", "condition": autorule.CONDITIONS[True]}
     questions = [autorule.VERIFY.format(rule=rule, **given) for rule in RULES]
@@ -154,7 +155,7 @@ def test_the_verdict_compares_two_probabilities_after_reading_the_conversation_o
 
 
 def test_the_reward_by_hand():
-    """Three of four rules: 10 * 0.75 - 7.5 = 0, 5 * 0.75 - 3 = 0.75; with a reward model's 1.5 and a lift of 10."""
+    """Three of four rules hold: 10 * 0.75 - 7.5 = 0 and 5 * 0.75 - 3 = 0.75. A reward model adds 1.5, and the lift 10."""
     judge = Mock(return_value=[True, True, False, True])
     value, parts = autorule.RulesReward(RULES, judge)("2", {"problem": "1+1?", "answer": "2"})
     kept = {"rule_00": 1.0, "rule_01": 1.0, "rule_02": 0.0, "rule_03": 1.0}
@@ -164,7 +165,7 @@ def test_the_reward_by_hand():
     rate = autorule.RulesReward(RULES, judge, 5.0, -3.0, reward_model=learned)
     value, parts = rate("2", {"problem": "1+1?"})
     assert (value, parts["r_rules"], parts["r_model"]) == (12.25, 0.75, 1.5)
-    assert parts["accuracy"] == 0.75  # where nothing is right or wrong
+    assert parts["accuracy"] == 0.75  # if there is no right answer, it is the share of rules
 
 
 @pytest.mark.parametrize(
@@ -178,7 +179,7 @@ def test_a_judge_that_fails_or_says_nonsense_costs_rules_and_nothing_else(said, 
 
 
 def test_the_command_leaves_rules_that_train_py_pays_by(any_text, tmp_path, capsys, monkeypatch):
-    """The teacher is a program, the judge a model of random weights."""
+    """The teacher is a program, and the judge a model with random weights."""
     local = Mock(side_effect=teacher, **{"tokenizer.encode": str.split})
     monkeypatch.setattr(autorule, "Local", lambda name: local)
     out = tmp_path / "rules.json"
@@ -213,7 +214,7 @@ def test_a_score_depends_on_the_last_token_and_not_on_the_padding(small):
 
 
 def test_a_reward_model_learns_what_was_preferred(small):
-    """In these pairs the answer with an x is preferred; pairs it has not seen are told apart then."""
+    """In these pairs the answer with an x is preferred. After training it tells unseen pairs apart, too."""
     rng = random.Random(0)
     texts = ["".join(rng.choices("abcdefgh", k=8)) for _ in range(178)]
     pairs = [{"prompt": "?", "chosen": f"{t[:4]}x{t[5:]}", "rejected": t} for t in texts]
@@ -228,12 +229,12 @@ def test_a_reward_model_learns_what_was_preferred(small):
 
 
 def test_the_length_penalty_by_hand():
-    """B.4: 300 tokens cost nothing, 600 cost a half, 0 earn a half."""
+    """Appendix B.4: 300 tokens cost nothing, 600 cost a half, 0 earn a half."""
     assert [autorule.length_penalty(length) for length in (300, 600, 0)] == [0.0, 0.5, -0.5]
 
 
 def test_alignment_by_hand():
-    """Rule 1 tells three of four pairs apart and is right in two of them; rule 2 none."""
+    """Rule 1 tells three of four pairs apart and is right in two of them; rule 2 tells none apart."""
     chosen = np.array([[1, 1], [1, 1], [0, 0], [1, 0]])
     rejected = np.array([[0, 1], [0, 1], [1, 0], [1, 0]])
     aligned = autorule.alignment(chosen, rejected)
@@ -241,8 +242,8 @@ def test_alignment_by_hand():
 
 
 def test_agreement_by_hand():
-    """Agreements 3/4 and 2/4 of the first rule, 3/4 and 0 of the second: the best sum is 2/4 + 3/4. Were rules matched
-    one after the other, the first would take its best, and the second get what is left."""
+    """The first rule agrees 3/4 and 2/4 with the other two, the second 3/4 and 0: the best sum is 2/4 + 3/4. If rules
+    were matched one after the other, the first would take its best partner, and the second get what is left."""
     pytest.importorskip("scipy")
     first = np.array([[0, 1, 1, 1], [1, 0, 1, 1]]).T
     second = np.array([[1, 1, 1, 1], [0, 1, 0, 0]]).T
@@ -261,13 +262,13 @@ BOXES = "<think>hmm </think><answer>\\boxed{28}\\boxed{27}</answer>"
     "text, worth", [(GOOD, 8), (GUESS, 4), (BOXES, 3), ("let me think wait 得\\boxed{28}", 5)]
 )
 def test_what_a_response_is_worth_by_hand(text, worth):
-    """Weights 3 (right), 1 (worked, form, one box, one script, no filler): 8 in all."""
+    """The weights are 3 (right) and 1 each (worked, form, one box, one script, no filler): 8 in total."""
     assert 8 * world.utility("25+7-4=", text) == worth
 
 
 def test_the_simulated_teacher_names_what_only_the_preferred_response_has():
-    """The worked answer beats the guess in being right and worked: of error-free reasons those two are made, in some
-    wording; merging counts by concept."""
+    """The worked answer beats the guess in being right and worked: if reasons have no errors, they become those two
+    rules, in some wording. Merging counts by concept."""
     pairs = [{"prompt": "25+7-4=", "chosen": GOOD, "rejected": GUESS}] * 3
     pairs += [{"prompt": "25+7-4=", "chosen": GUESS, "rejected": BOXES}]
     rules = autorule.extract_rules(pairs, world.Teacher(0.0))["rules"]
@@ -277,7 +278,7 @@ def test_the_simulated_teacher_names_what_only_the_preferred_response_has():
 
 @pytest.fixture
 def flat(monkeypatch):
-    """A reward model that knows nothing, six rules of which the first is on the result, and a judge without error."""
+    """A reward model that knows nothing, six rules (the first is about the result), and a judge that makes no errors."""
     made = autorule.RewardModel(*world.world()[:2])
     rules = [wordings[0] for _, wordings in world.CONCEPTS.values()]
     judge = world.judge_of(0.0)
@@ -287,7 +288,7 @@ def flat(monkeypatch):
 
 
 def test_what_each_arm_pays_for_a_guess(flat):
-    """It keeps four of the six rules, all but the first two; it has 8 tokens, a quarter of the length's target."""
+    """A guess follows four of the six rules, all but the first two. Its 8 tokens are a quarter of the target length."""
     pays = {"rules": 10 * 4 / 6 - 7.5, "no_rule_on_the_result": 10 * 4 / 5 - 7.5}
     pays |= {"reward_model": 0.0, "length_penalty": 0.5 - 0.5 / 4}
     for arm, paid in pays.items():
@@ -298,7 +299,7 @@ def test_what_each_arm_pays_for_a_guess(flat):
 
 
 def test_what_rules_are_worth(flat, monkeypatch):
-    """Of pairs whose chosen response is right and worked, and whose rejected one is a guess: two rules tell them apart."""
+    """In these pairs the chosen response is right and worked, and the rejected one a guess: two rules tell them apart."""
     pairs = [{"prompt": "25+7-4=", "chosen": GOOD, "rejected": GUESS}] * 40
     monkeypatch.setattr(world, "preferences", lambda *args: pairs)
     found = measures.worth(world.extracted(0), 0)

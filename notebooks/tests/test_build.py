@@ -1,5 +1,5 @@
-"""build/: a solution is right and trains, what students write instead is named rightly, and the checker says what comes
-next; race.py counts."""
+"""build/: the solution is right and trains, the checker names students' mistakes and says what comes next; and race.py
+counts completions."""
 
 import json
 import runpy
@@ -22,7 +22,7 @@ SOLUTION = (LAB / "build" / "solution.py").read_text()
 
 
 def told(source, folder, capsys):
-    """What check.py --mine prints of a file: {the function: what it says of it}, and what comes next."""
+    """Return what check.py --mine prints about a file: {function: its line}, and what comes next."""
     (folder / "mine.py").write_text(source)
     status = check.main([str(folder / "mine.py"), "--mine"])
     lines, _, following = capsys.readouterr().out.partition("\nnext: ")
@@ -45,7 +45,7 @@ def test_the_solution_is_right_and_comes_to_the_end(tmp_path, capsys):
     lines, following = told(SKELETON + SOLUTION, tmp_path, capsys)
     assert len(lines) == 6 and all(line.startswith("right in ") for line in lines.values())
     assert following.startswith("train with it: python notebooks/page.py --step")
-    without = SOLUTION.partition("def kl")[0]  # which stops nobody
+    without = SOLUTION.partition("def kl")[0]  # without kl nobody is stopped
     assert told(SKELETON + without, tmp_path, capsys)[1] == following
 
 
@@ -60,7 +60,7 @@ def completion_mask(ids, prompt_lengths, stop_id, pad_id):
     return (torch.arange(1, ids.size(1)) >= prompt_lengths[:, None]) & (ids[:, 1:] != pad_id)
 """
 OVER = "(rewards - rewards.mean({0})) / (rewards.std({0}) + 1e-8)"
-WRONG = [  # the function; a piece of the solution and what stands there instead, or whole functions; what the judge says
+WRONG = [  # the function; (a piece of the solution, its replacement), or whole functions; what the checker says
     ("extract_boxed_answer", FIRST, "the first box, up to the first }"),
     ("extract_boxed_answer", FIRST.replace("search", "findall").replace("found.group(1)", "found[-1]"), "the last box, up to the first }"),
     ("extract_boxed_answer", ("rpartition", "partition"), "the first box"),
@@ -111,7 +111,7 @@ def test_what_students_write_is_named(function, written, says, tmp_path, capsys)
 
 
 def test_the_page_trains_with_it(tmp_path, monkeypatch, capsys):
-    """With two steps. Its own names are replaced; the gradient is the page's up to rounding."""
+    """It trains for two steps. Students' functions replace the page's; the gradient is the same up to rounding."""
     (tmp_path / "mine.py").write_text(SKELETON + SOLUTION + "\nTINY['steps'] = 2\n")
     monkeypatch.setattr(sys, "argv", ["page.py", "--step", str(tmp_path / "mine.py")])
     ran = runpy.run_path(str(LAB / "page.py"), run_name="__main__")

@@ -72,9 +72,9 @@ def test_every_test_named_above_exists():
 
 def test_the_variance_of_the_chapters_group():
     """(0.525^2 + 0.475^2 + 0.575^2 + 0.525^2) / 4 = (0.2756 + 0.2256 + 0.3306 + 0.2756) / 4 =
-    0.2769 = 0.526^2. So in the plain Python, which uses pstdev. The PyTorch step uses
-    rewards.std(), divided by G - 1: with that the walkthrough's +0.998 -0.903 -1.093 would be
-    +0.864 -0.782 -0.946. Ours is the formula's, G."""
+    0.2769 = 0.526^2. The chapter's plain Python uses this (pstdev). Its PyTorch step uses
+    rewards.std(), which divides by G - 1: then the walkthrough's +0.998 -0.903 -1.093 would be
+    +0.864 -0.782 -0.946. We divide by G, as in the formula."""
     differences = group_advantages(GROUP, scale="none")
     advantages = group_advantages(GROUP)
     assert [round(d, 3) for d in differences] == [0.525, -0.475, -0.575, 0.525]
@@ -86,8 +86,8 @@ def test_the_variance_of_the_chapters_group():
 
 def test_the_listing_has_no_reward_of_0_2():
     """The text beside math_reward says 0.2 for the right form with a wrong answer; the listing
-    returns 0.1 there, as for a missing box, and its walkthrough has 0.10 too. Ours: 0, 0.1, 0.1,
-    1.1."""
+    returns 0.1 there, as for a missing box, and its walkthrough has 0.10 too. Our rewards are 0,
+    0.1, 0.1 and 1.1."""
     texts = ["2", tagged("x", "2"), tagged("x", "\\boxed{3}"), tagged("x", "\\boxed{2}")]
     assert [tagged_reward(text, TRUTH)[0] for text in texts] == pytest.approx([0, 0.1, 0.1, 1.1])
 
@@ -119,9 +119,9 @@ def test_solved_mixed_and_hopeless_groups(right, G, std, up, down):
 
 
 def test_the_range_of_the_reasoning_reward():
-    """The chapter: above -w_lang. But off goes the rambling too: wrong, bilingual and 800 words is
-    0.1 - 0.3 - 0.5 = -0.7. And as broken tags earn 0, the form is worth less than nothing to a
-    wrong, bilingual rollout: -0.4."""
+    """The chapter says that R is above -w_lang. But rambling is subtracted, too: a wrong, bilingual
+    rollout of 800 words or more gets 0.1 - 0.3 - 0.5 = -0.7. And because broken tags earn 0, a wrong,
+    bilingual rollout is better off without the form, which brings it to -0.4."""
     mixed = "let me think about it 让我再想一想这个问题 "
     assert ReasoningReward()(tagged(mixed * 60, "\\boxed{3}"), "2")["R"] == pytest.approx(-0.7)
     assert ReasoningReward()(tagged(mixed, "\\boxed{3}"), "2")["R"] == pytest.approx(-0.4)

@@ -1,5 +1,5 @@
-"""The claims: their arms can be run, their numbers are right, and what is kept of them gives the kept verdicts. And the
-models that they start from: the tiny base (make_tiny.py, notebooks/tiny), what its kin are shown, and SmolLM2."""
+"""The claims: their arms can be run, their numbers are right, and the saved rows give the saved verdicts. Also the
+models that they start from: the tiny base (make_tiny.py, notebooks/tiny), its demonstrations, and SmolLM2."""
 
 import gzip
 import json
@@ -33,7 +33,7 @@ KEPT = [record["name"] for record in keep.load("claims")["claims"]]
 
 @pytest.fixture
 def bases(monkeypatch):
-    """The committed base for all; and files are named from the project's folder."""
+    """Use the committed base for every seed, and the project's folder as the current one."""
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(claim, "base_of", lambda name, seed, home: "notebooks/tiny")
 
@@ -43,8 +43,8 @@ def bases(monkeypatch):
 
 @pytest.mark.parametrize("name", KEPT)
 def test_the_kept_runs_give_the_kept_verdicts_and_the_table(name, tmp_path, monkeypatch, capsys):
-    """--judge trains nothing: today's checks on the rows that are kept, the same numbers and verdicts. Every arm has all
-    seeds, at the rate that was chosen, and in the table its mean."""
+    """--judge trains nothing. It applies the checks to the saved rows, and gets the saved numbers and verdicts. Every arm
+    has all seeds at its chosen learning rate, and its mean is in the table."""
     monkeypatch.setattr(claim, "train_run", None)
     claim.main(CLAIMS.values(), [name, "--judge", "--results", str(tmp_path)])
     kept = show.read(name)
@@ -89,8 +89,8 @@ SMALL = "--prompts-per-step 2 --num-samples 4 --max-new-tokens 30 --eval-problem
 
 
 def test_a_claim_from_end_to_end(bases, tmp_path, capsys):
-    """Two steps: what is written can be read, and what is finished is not done again. 2 rates are tried, 6 runs
-    counted."""
+    """Each run makes two steps. What is written can be read, and finished runs are not repeated. 2 rates are tried, and
+    6 runs count."""
     arms = {"one": Arm(rates=(4e-4, 8e-4)), "other": Arm("--reward boxed", rates=(8e-4,))}
     made_up = Claim("made-up", "Two steps change nothing.", "", arms, "right", flags=SMALL, steps=2)
     made_up.every, made_up.claim = 1, [claim.stays("one", by=0.9)]
@@ -123,7 +123,7 @@ def test_several_seeds_of_one_training(bases, tmp_path, capsys):
 
 
 def test_a_run_that_was_broken_off_goes_on(tmp_path, monkeypatch):
-    """With a checkpoint it is resumed, else made again."""
+    """If it has a checkpoint, it is resumed; if not, it starts from scratch."""
     asked = []
     monkeypatch.setattr(train, "main", lambda argv: asked.append(argv[0]))
     (tmp_path / "run" / "checkpoints" / "step_000001").mkdir(parents=True)
@@ -136,9 +136,9 @@ def test_a_run_that_was_broken_off_goes_on(tmp_path, monkeypatch):
 
 
 def test_the_power_of_a_check_by_hand_and_by_simulation():
-    """10 points, 0.05 of noise, 3 seeds: 0.1 * 1.732 / 0.1 = 1.732 standard deviations to the line, 4.2 %; for 5
-    points .866, 19 %. The smallest effect that is told in nine of ten: 2 * .0289 * 1.2816 = .074. Nothing changed: how
-    often does a check of the kind "it rises by 10 points" say yes?"""
+    """For 10 points, noise of 0.05 and 3 seeds, the line is 0.1 * 1.732 / 0.1 = 1.732 standard deviations away, so 4.2 %
+    of checks decide wrongly; for 5 points it is 0.866 away, 19 %. The smallest effect that nine of ten trials detect is
+    2 * 0.0289 * 1.2816 = 0.074. The simulation counts how often "it rises by 10 points" holds if nothing changes."""
     assert wrong_verdicts(0.1, 0.05, 3) == pytest.approx(0.0416, abs=1e-4)
     assert wrong_verdicts(0.05, 0.05, 3) == pytest.approx(0.193, abs=1e-3)
     assert smallest_effect(0.05, 3) == pytest.approx(0.0740, abs=1e-4)
@@ -169,7 +169,7 @@ def test_a_check_is_decided_in_the_middle_and_not_where_the_trial_is_too_small(v
 
 
 def test_a_base_is_made_once_and_again_where_a_seed_has_not_learned(tmp_path, monkeypatch):
-    """Seed 1 does not learn to work sums out, nor do 2, 102 and 202."""
+    """Seed 1 does not learn to work sums out, and neither do seeds 2, 102 and 202."""
     made = []
 
     def make(seed, folder):
@@ -195,7 +195,7 @@ def test_a_power_finds_what_a_lower_temperature_does_not():
 
 
 def test_a_bonus_for_what_is_counted():
-    """Two waits in front of a number and one in front of nothing; one step from nowhere; three words behind the last step."""
+    """There are two waits before a number and one before nothing, one step out of nowhere, and three words at the end."""
     text = "<think>25-7=18;wait 25+7=32;61+3=64;wait 32-4=28;let me wait </think><answer>\\boxed{28}</answer>"
     assert start.pay_waits(text, SUM)[0] == pytest.approx(1.1 + 2 * 0.5)
     assert start.pay_detours(text, SUM)[0] == pytest.approx(1.1 + 0.5)
@@ -212,7 +212,7 @@ def test_a_bonus_for_what_is_counted():
         ("25+7=32;32-4=28;wait 32-4=28", {}),  # one more look is not too many
         ("25+7=32;32-4=28;wait 32-4=28;wait 32-4=28", {"doubting": True}),
         ("25+7=32;32-4=28;" + "hmm let me wait " * 2, {"padding": True}),
-        ("hmm let me wait " * 2 + "25+7=32;32-4=28", {}),  # in front of the work: rambling
+        ("hmm let me wait " * 2 + "25+7=32;32-4=28", {}),  # before the work it is rambling
         ("61+3=64;25+7=32;32-4=28", {"excursion": True}),
     ],
 )
@@ -228,8 +228,8 @@ def test_a_base_that_never_slips_notices_nothing():
 
 
 def test_numbers_of_a_made_up_run(tmp_path):
-    """30 steps, evaluated at 0, 10, 20, 30: the reward rises, the accuracy falls, and each five steps there is one more
-    box."""
+    """The run has 30 steps and evaluations at 0, 10, 20 and 30. Its reward rises, its accuracy falls, and every five steps
+    add a box."""
     (tmp_path / "samples").mkdir()
     rows = [{"step": step, "reward": 0.2 + step / 50} for step in range(31)]
     for step in range(0, 31, 10):
@@ -262,7 +262,7 @@ def test_numbers_of_a_made_up_run(tmp_path):
     ],
 )
 def test_demonstrations(problem, behaviour, thinking, answers):
-    """The answer of who does not notice a slip is the one that follows."""
+    """If a slip goes unnoticed, the answer is the one that follows from it."""
     texts = {make_tiny.demonstrate(problem, behaviour, random.Random(seed)) for seed in range(30)}
     if thinking:
         assert {text.split("think>")[1].removesuffix("</") for text in texts} == thinking
@@ -270,7 +270,7 @@ def test_demonstrations(problem, behaviour, thinking, answers):
 
 
 def test_a_product_needs_the_tool():
-    """Every value has four digits, and what is held out is in no training problem."""
+    """Every value has four digits, and no held-out problem is trained on."""
     task = make_tiny.products()
     assert not {p["problem"] for p in task.train} & {p["problem"] for p in task.test}
     for problem in task.train[:300]:
@@ -279,7 +279,7 @@ def test_a_product_needs_the_tool():
 
 
 def test_what_is_taught():
-    """The completion and its end, not the prompt, and not the calculator's answers."""
+    """The completion and its end token are taught, but not the prompt or the calculator's answers."""
     tokenizer = make_tiny.symbol_tokenizer(make_tiny.SYMBOLS["products"])
     asked = [PRODUCT], {"called": 1.0}, random.Random(0), 4
     ids, mask = make_tiny.demonstration_batch(tokenizer, *asked)
@@ -290,7 +290,7 @@ def test_what_is_taught():
 
 
 def accuracies(directory, problems):
-    """(greedy, sampled) held-out accuracy; sampled: 4 completions of each problem at temperature 1."""
+    """Yield the greedy and the sampled held-out accuracy, the latter from 4 completions per problem at temperature 1."""
     model, tokenizer = load(directory)
     task = verifiers.arithmetic(train_size=1)
     for temperature, samples in ((0.0, 1), (1.0, 4)):
@@ -300,8 +300,8 @@ def accuracies(directory, problems):
 
 
 def test_the_committed_base_has_something_to_select():
-    """It mostly answers off the top of its head (greedy near .1) and is right when it works the problem out, which
-    samples do one time in four: what RLVR then makes the habit."""
+    """It mostly answers off the top of its head (greedy accuracy near 0.1), but is right when it works the problem out,
+    as about one sample in four does. RLVR makes that its habit."""
     model, tokenizer = load(TINY)
     assert sum(weight.numel() for weight in model.parameters()) == 125_632
     greedy, sampled = accuracies(TINY, problems=100)
@@ -310,7 +310,7 @@ def test_the_committed_base_has_something_to_select():
 
 
 def test_random_weights_of_a_seed(tmp_path):
-    """Twice the same bits, other bits for another seed; the vocabulary is the task's."""
+    """A seed always gives the same bits, another seed other bits. The vocabulary is the task's."""
     bits = []
     for seed, name in ((0, "one"), (0, "again"), (1, "other")):
         flags = ["--random", "--task", "one-digit", "--seed", str(seed)]
@@ -323,8 +323,8 @@ def test_random_weights_of_a_seed(tmp_path):
 
 @pytest.mark.slow
 def test_a_base_made_anew_is_as_good_as_the_committed_one(tmp_path):
-    """Bits depend on the machine, accuracies hardly: seeds 0, 1, 2 gave .09, .11, .09 greedily and
-    .24, .29, .28 sampled."""
+    """Bits depend on the machine, accuracies hardly: seeds 0, 1 and 2 give 0.09, 0.11 and 0.09
+    greedily, and 0.24, 0.29 and 0.28 sampled."""
     make_tiny.main(["--seed", "0", "--out", str(tmp_path / "tiny")])
     greedy, sampled = accuracies(tmp_path / "tiny", problems=200)
     there = [*accuracies(TINY, problems=200)]
@@ -333,7 +333,7 @@ def test_a_base_made_anew_is_as_good_as_the_committed_one(tmp_path):
 
 @pytest.mark.slow
 def test_smollm2_is_what_transformers_makes_of_it(tmp_path):
-    """Same logits to 1e-4, same ids; and it knows English: 2.5 nats a token, where a guess costs ln 49,152 = 10.8."""
+    """Its logits agree to 1e-4, its ids exactly. It knows English: 2.5 nats a token; a guess costs ln 49,152 = 10.8."""
     pytest.importorskip("gguf")
     try:
         get_smollm2.get(tmp_path)

@@ -1,4 +1,4 @@
-"""Every command of the laboratory: its --help, and what it says of the mistakes of its user."""
+"""Every command of the laboratory: its --help, and its messages about users' mistakes."""
 
 import json
 import subprocess
@@ -15,10 +15,10 @@ COMMANDS = [
     for path in sorted((ROOT / "notebooks").glob("**/*.py"))
     if 'if __name__ == "__main__"' in path.read_text()
     and "tests" not in path.parts
-    and path.stem not in ("page", "ledger")  # which have no flags
+    and path.stem not in ("page", "ledger")  # which have no --help
 ]
 REQUIRED = "matplotlib scipy ipywidgets ipykernel transformers gguf trl wandb tensorboard".split()
-# Commands in forks of a process that has imported what takes long. The words of the first argument cannot be imported.
+# Runs commands in forks of a process that has imported slow modules. Modules named in its first argument are missing.
 RUNNER = """
 import json, os, runpy, sys, tempfile
 import numpy, safetensors.torch, sympy, tokenizers, torch._dynamo
@@ -49,7 +49,7 @@ print(json.dumps(results))
 
 
 def run(commands, folder, without=(), quickly=()):
-    """-> [(command, exit status, what it printed)]. quickly: the project's own files are imported once for all, too."""
+    """Return [(command, exit status, what it printed)]. quickly: import the project's own files only once, too."""
     command = [sys.executable, "-c", RUNNER, " ".join(without), str(ROOT), *quickly]
     given = json.dumps(commands)
     done = subprocess.run(command, cwd=folder, input=given, capture_output=True, text=True)
@@ -59,7 +59,7 @@ def run(commands, folder, without=(), quickly=()):
 
 @pytest.mark.parametrize("how", ["file", "module"])
 def test_help_needs_no_requirements_and_at_most_79_columns(how, tmp_path):
-    """Started as a file, and with -m; from another folder, without what only some commands need."""
+    """Each is started as a file and with -m, in another folder, without the packages that only some commands need."""
     assert len(COMMANDS) >= 21
     for _, status, said in run([[how, name, "--help"] for name in COMMANDS], tmp_path, REQUIRED):
         assert status == 0 and said.startswith("usage: "), said
@@ -88,7 +88,7 @@ models.make_tiny --random --out {}
 models.get_smollm2 {}
 """
 WRONG = "missing empty text.txt run full broken.py nothing.py".split()
-FINE = [  # what is no mistake: a new folder, an empty one
+FINE = [  # these are no mistakes: a new folder, an empty one
     "models.make_tiny --random --out missing",
     "models.make_tiny --random --out empty",
     "models.get_smollm2 missing",
@@ -117,8 +117,8 @@ SLOW = [pytest.param(wrong, marks=pytest.mark.slow) for wrong in [*WRONG[1:], "-
 
 @pytest.mark.parametrize("wrong", [WRONG[0], *SLOW])
 def test_a_mistake_ends_with_one_line_and_writes_nothing(wrong, tmp_path):
-    """A path that is not there, an empty folder, a file of another kind, a run without a log or without samples, no
-    argument, an unknown option."""
+    """The mistakes are a missing path, an empty folder, a file of another kind, a run without a log or without samples, a
+    missing argument, and an unknown option."""
     (tmp_path / "empty").mkdir()
     (tmp_path / "text.txt").write_text("a text\n")
     (tmp_path / "broken.py").write_text("def grade(:\n")
@@ -134,7 +134,7 @@ def test_a_mistake_ends_with_one_line_and_writes_nothing(wrong, tmp_path):
     if wrong == "--unknown":
         lines = MORE.strip().splitlines()
         lines += [f"{name.removeprefix('notebooks.')} --unknown" for name in COMMANDS]
-    # A run without samples has a page and, in a sink, a log; it never warned.
+    # A run without samples still has a log: --canary and a sink can read it.
     lines = [line for line in lines if line not in NO_MISTAKE]
     commands = [["module", *f"notebooks.{line}".split()] for line in lines]
     for words, status, said in run(commands, tmp_path, ["gguf", "tensorboard"], ["quickly"]):
@@ -162,7 +162,7 @@ def test_prose_is_wrapped_and_paths_stay_whole(capsys):
 
 
 def test_nothing_is_replaced(tmp_path):
-    """An empty folder may be filled, and what is not there yet may be made."""
+    """An empty folder may be filled, and a new one made."""
     assert command.new_path(tmp_path) == tmp_path
     (tmp_path / "a").write_text("")
     for taken in (tmp_path, tmp_path / "a"):

@@ -1,5 +1,5 @@
-"""The conformance kit: its answers follow from the formulas, this project passes, known mistakes are recognised by name;
-and graders against labelled answers."""
+"""The conformance kit: its answers follow from the formulas, this project passes, and known mistakes are recognised by
+name. Also the graders' kit."""
 
 import json
 import math
@@ -132,7 +132,7 @@ def test_the_answers_follow_from_the_formulas(name):
 @each_case
 def test_this_project_gives_the_right_answers(case):
     result = check.judge(adapter("this_project"), case)
-    lists = case["name"] == "reward: a list of the wrong length"  # a reward is of one completion
+    lists = case["name"] == "reward: a list of the wrong length"  # ours score one completion
     assert result.verdict == ("not offered" if lists else "ok"), result.what
 
 
@@ -157,7 +157,7 @@ def across_prompts(rewards):
 
 
 def surrogate(gain):
-    """A loss out of gain(ratio, A, clipped ratio) -> (B, T-1); the mean over the tokens of the mask."""
+    """Return a loss: minus the mean, over the tokens of the mask, of gain(ratio, A, clipped ratio), which is (B, T-1)."""
 
     def loss(logp, old_logp, advantages, mask, clip):
         ratio = (logp - old_logp).exp()
@@ -180,7 +180,7 @@ def k3(logp, ref_logp):
     return (ref_logp - logp).exp() - 1 + logp - ref_logp
 
 
-MUTANTS = [  # case, the name by which it must be recognised, the function of the adapter
+MUTANTS = [  # case, the name of the mistake, the adapter's function that makes it
     ("advantages: rows of a group", "groups are read across prompts", across_prompts),
     ("advantages: equal rewards", CASES["advantages: equal rewards"]["otherwise"], lambda rewards: standardise(rewards, 1)),
     ("advantages: a group of one", "NaN: the std of one number with G - 1", lambda rewards: standardise(rewards, 1, 1)),
@@ -267,7 +267,7 @@ SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in sorted(KEPT.keys(
 @one_number
 @pytest.mark.parametrize("name", CHAPTERS + SLOW)
 def test_a_project_gives_what_is_kept_of_it(name):
-    """With another version the answers may be others: then the board has to be made anew."""
+    """Another version may give other answers. Then make the board again (board.py)."""
     file = "chapters" if name in CHAPTERS else "peers"
     try:
         one = adapter(name if name == "trl_grpo" else f"{file}.py:{name}")
@@ -342,7 +342,7 @@ ROWS = [
 
 
 def graded(folder, capsys, code, rows, *flags):
-    """The exit status, and what is printed, for a grader of this code."""
+    """Return the exit status and the output for a grader with this code."""
     (folder / "mine_grader.py").write_text(f"def grade(answer, truth):\n    {code}")
     (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     cases = ["--cases", str(folder / "rows.jsonl")]
@@ -352,10 +352,10 @@ def graded(folder, capsys, code, rows, *flags):
 @pytest.mark.parametrize(
     ("code", "status", "counts"),
     [
-        ("return True", 1, "2 of 4, 1, 0, 0, 1"),  # everything is accepted, and a copy paid
+        ("return True", 1, "2 of 4, 1, 0, 0, 1"),  # everything is accepted, even a copy
         ("return False", 0, "2 of 4, 0, 2, 0, 0"),
         ("1 / 0", 0, "0 of 4, 0, 0, 4, 0"),
-        ("return 'torch' in __import__('sys').modules", 0, "2 of 4, 0, 2, 0, 0"),  # a bare process
+        ("return 'torch' in __import__('sys').modules", 0, "2 of 4, 0, 2, 0, 0"),  # never imported
     ],
 )
 def test_every_answer_counts_once(code, status, counts, tmp_path, capsys):

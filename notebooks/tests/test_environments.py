@@ -1,4 +1,4 @@
-"""Environments by hand: what a policy says, what it reads then, and what that earns."""
+"""Environments by hand: what a policy says, what it reads in reply, and what that earns."""
 
 import math
 import statistics
@@ -19,14 +19,14 @@ from rlvr import GRPO, roll_out
 from verifiers import Task, boxed_reward
 
 
-# Random weights, and all characters of a keyboard. Token 0 ends a turn.
+# A model with random weights, whose tokens are all characters of a keyboard. Token 0 ends a turn.
 TOKENIZER = symbol_tokenizer(string.printable)
 CONFIG = tiny_config(TOKENIZER.num_tokens, eos_token_id=0)
 MODEL = init_weights(Qwen3(CONFIG), torch.Generator().manual_seed(0))
 
 
 class Scripted(GRPO):
-    """Says what it is told. A script is a whole completion: where a reply is to come it stands there, and is not said."""
+    """Says what it is told. A script is a whole completion, replies included; the replies in it are skipped, not said."""
 
     def __init__(self, scripts):
         super().__init__(max_new_tokens=200)
@@ -44,7 +44,7 @@ class Scripted(GRPO):
 
 
 def play(task, problem, *scripts):
-    """Completions of one problem -> Batch. No token has a whole tag in it, as in most real vocabularies."""
+    """Return the Batch of these completions of one problem. A tag is several tokens, as in most real vocabularies."""
     return roll_out(Scripted(scripts), MODEL, TOKENIZER, task, [problem], len(scripts))
 
 
@@ -67,7 +67,7 @@ def test_the_calculator_refuses_all_else(call):
 
 
 def test_a_conversation_with_the_calculator_by_hand():
-    """Two calls, and an answer in a third turn. The reward reads the policy's words alone; they alone have a mask."""
+    """It makes two calls, and answers in a third turn. Only the policy's own words are rewarded and trained on."""
     task = make_tiny.products(10, 10)
     problem = {"problem": "47*83-12=", "answer": "3889"}
     answer = "</think><answer>\\boxed{3889}</answer>"
@@ -80,7 +80,7 @@ def test_a_conversation_with_the_calculator_by_hand():
 
 
 def test_a_hostile_call_is_an_error_and_the_calculator_falls_silent():
-    """A call that is no calculation; four calls are answered, the fifth is not; a box in a reply would not be paid."""
+    """A call that is no calculation gets "error". Four calls are answered; the fifth gets an empty reply."""
     task = make_tiny.products(10, 10)
     calls = "<tool>1+1</tool>2" * 4 + "<tool>2+2</tool>5"
     batch = play(task, task.test[0], "<tool>9*9*9</tool>error1", calls)
@@ -92,7 +92,7 @@ def test_a_hostile_call_is_an_error_and_the_calculator_falls_silent():
 
 
 def test_who_halves_what_is_left_wins_seven_games_of_ten():
-    """Five first; then the middle of what is left; then what may be. It says nothing of the digit to the silent one."""
+    """Guess 5, then the middle of the range that is left, then a neighbour. The silent game reveals nothing."""
     task = game.game()
     won = []
     for problem in task.test:
@@ -107,7 +107,7 @@ def test_who_halves_what_is_left_wins_seven_games_of_ten():
 
 
 def test_a_search_finds_the_page_and_only_the_answer_is_paid():
-    """As in the paper: the outcome alone. An answer that stands in a page, but was not given, is none."""
+    """As in the paper, only the outcome is rewarded. An answer that is on a page, but was not given, earns nothing."""
     task = search.search()
     problem = task.test[0]
     query = f"<search>{problem['query']}</search>"
@@ -122,7 +122,7 @@ def test_a_search_finds_the_page_and_only_the_answer_is_paid():
 
 
 def test_bm25_by_hand(monkeypatch):
-    """In no page is a word twice. Three pages of two words. "a" is in one of them: idf = ln(4 / 1.5), and with the mean length its weight is 1 / 2.2."""
+    """No page repeats a word. Of three pages of two words one has "a": idf = ln(4 / 1.5), over 2.2 at the mean length."""
     assert all(len({*words}) == len(words) for words in search.PAGES.values())
     assert statistics.fmean(map(len, search.PAGES.values())) == search.MEAN
     pages = {page: search.words(page) for page in ("a b", "b c", "b d")}
@@ -135,7 +135,7 @@ def test_bm25_by_hand(monkeypatch):
 
 
 def test_trls_rewards_both_ways():
-    """TRL's own accuracy_reward of one conversation, and ours as its trainer calls it."""
+    """TRL's own accuracy_reward scores one conversation, and our reward is called as TRL's trainer calls it."""
     rewards = pytest.importorskip("trl.rewards")
     reward = adapters.of_trl(rewards.accuracy_reward, chat=True)
     problem = {"problem": "1+1=", "answer": "2", "solution": "$2$"}
@@ -148,7 +148,7 @@ def test_trls_rewards_both_ways():
 
 
 def test_gymnasiums_lake_is_an_environment():
-    """Down, down, right, right, down, right, over ice that does not slip: the goal pays 1."""
+    """Down, down, right, right, down, right, on ice that is not slippery: the goal gives a reward of 1."""
     gymnasium = pytest.importorskip("gymnasium")
 
     def lake(problem):
@@ -163,7 +163,7 @@ def test_gymnasiums_lake_is_an_environment():
 
 
 def test_a_step_may_return_an_object():
-    """OpenEnv's form; roll_out closes its session at the end."""
+    """OpenEnv's steps do. The session stays open until close, which roll_out calls at the end."""
     results = [SimpleNamespace(observation=n, reward=0.5, done=n > 2) for n in (2, 3)]
     world = Mock(**{"step.side_effect": results})
     served = adapters.Served(world, {"seed": 0}, int)

@@ -1,4 +1,4 @@
-"""look/filter.py: a task file of the problems that a model solves sometimes."""
+"""look/filter.py makes a task file of the problems that a model sometimes solves."""
 
 import json
 
@@ -19,7 +19,7 @@ def mine(tmp_path, monkeypatch):
 
 
 def solved(problems, *rates, model="base", **flags):
-    """What eval.py writes of the first training problems: four samples, so many of them right."""
+    """Write what eval.py writes about the first training problems. rates: how many of four samples are right."""
     header = {"task": "mine.jsonl", "prompt": None, "reward": None, "stop": [], "train": True}
     header["model"] = model
     append_rows("solved.jsonl", [{"header": header | flags}])
@@ -35,7 +35,7 @@ def filtered(*words):
 
 
 def test_the_problems_that_are_solved_sometimes_stay(mine, capsys):
-    """Right of four: 0, 1, 2, 3 and 4; an earlier evaluation does not count."""
+    """Of four samples 0, 1, 2, 3, 4 and 0 are right. An earlier evaluation does not count."""
     solved(mine, 4, 4)
     solved(mine, 0, 1, 2, 3, 4, 0)
     rows = filtered("--from", "0.3", "--to", "0.6")

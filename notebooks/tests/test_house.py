@@ -1,4 +1,4 @@
-"""The laboratory's house: what its pages and notebooks name exists, and numbers on pages are those of the results."""
+"""The laboratory in order: what its pages and notebooks name exists, and numbers on pages agree with the results."""
 
 import ast
 import json
@@ -23,7 +23,7 @@ CHAPTERS = (LAB / "CHAPTERS.md").read_text()
 
 
 def names_in(files):
-    """What these files define at their top level, also by import .. as."""
+    """Return the names that these files define at their top level, or import by another name."""
     names = set()
     for path in files:
         for node in ast.parse(path.read_text()).body:
@@ -46,7 +46,7 @@ NAMES = names_in([*CORE, *MODULES])
 
 @pytest.mark.parametrize("name", ["tasks/smollm2.py:any_number", "claims/start.py:r1_short"])
 def test_a_plug_in_is_found_in_whatever_folder_it_lies(name, tmp_path):
-    """As train.py finds it: started elsewhere, in a Python that knows nothing of the laboratory."""
+    """It is looked up as in train.py, from another folder, in a Python without the laboratory on its path."""
     code = (
         "import sys, appendix.plumbing as p; print(callable(p.lookup(sys.argv[1], {}, 'reward')))"
     )
@@ -78,7 +78,7 @@ def test_links_and_commands_of_a_page_lead_somewhere(page):
 
 def test_every_row_of_the_chapter_map_exists():
     """Its columns: section | names in scripts and modules, or flags | N: heading in notebook N, or exercise, or "-". A
-    notebook that a row leads to speaks of at least one of the row's names."""
+    notebook that a row leads to has at least one of the row's names."""
     page, _, errata = CHAPTERS.partition("## Where the listings do not hold")
     for number, section in re.findall(r"\[(\d)\]\([\w.]+\), (\d+)", errata):
         assert f"## {section}. " in prose_of(number), (number, section)
@@ -95,8 +95,8 @@ def test_every_row_of_the_chapter_map_exists():
 
 
 def test_the_recipes_are_those_of_the_chapters():
-    """R1-Zero: G = 16, temperature 0.6 and a KL of 0.001; R1 at temperature 1, with a clip that is nearly none; Olmo 3
-    with groups of 64; of Kimi the chapter gives a reward only. AutoRule (its Table 10): pairs, and R1-Zero's KL."""
+    """R1-Zero has G = 16, temperature 0.6 and a KL of 0.001; R1 has temperature 1 and hardly any clip; Olmo 3 has groups
+    of 64. For Kimi the chapter gives a reward only. AutoRule (its Table 10) has groups of 2, and R1-Zero's KL."""
     found = {}
     for name in ("r1-zero", "r1", "olmo-3", "kimi-k1.5", "autorule"):
         recipe = f"@{LAB / 'recipes' / name}.txt"
@@ -125,7 +125,7 @@ def prose_of(number):
 
 
 def words_of(number):
-    """The names and flags in a notebook's code, and between backticks in its text."""
+    """Return the names and flags in a notebook's code, and between backticks in its text."""
     spans = re.findall(r"`([^`\n]+)`", prose_of(number))
     return set(re.findall(rf"{FLAG}|\w+", "\n".join(cells_of(number, "code") + spans)))
 
@@ -144,7 +144,7 @@ def test_files_that_a_notebook_names_exist(number):
 
 
 def test_the_map_of_a_notebook_lights_its_box(monkeypatch):
-    """The file is run in its own folder, as a notebook imports it: it goes to the project's."""
+    """The file runs in its own folder, as when a notebook imports it, and changes to the project's folder."""
     monkeypatch.chdir(LAB)
     monkeypatch.syspath_prepend(LAB)
     lesson = runpy.run_path(str(LAB / "lesson.py"))
@@ -171,7 +171,7 @@ def test_the_glossary_explains_every_column_of_the_log(tmp_path):
 
 
 def test_a_step_enters_as_many_lines_as_the_readme_says(monkeypatch, tmp_path):
-    """The lines of all functions of the scripts that one training step calls, also in threads."""
+    """It counts the lines of all functions of the scripts that one training step calls, also in threads."""
     entered = set()
 
     def note(frame, event, arg):
@@ -196,7 +196,7 @@ def test_a_step_enters_as_many_lines_as_the_readme_says(monkeypatch, tmp_path):
     said = "It runs about 650 lines of code, plus about 200 to compare answers."
     assert said in words((ROOT / "README.md").read_text())
     assert abs(len(lines - grading) - 650) <= 25
-    assert 0 < len(grading) <= 225  # fewer where answers were normalised before
+    assert 0 < len(grading) <= 225  # fewer if the cache of answers is already filled
 
 
 def test_the_counts_in_the_readme_are_those_of_the_folders():
@@ -233,7 +233,7 @@ def test_the_readme_quotes_the_claim_on_sharpening():
     assert said.format(*numbers) in page
 
 
-# ---- Results: a number on a page is that of its result, which names its commit and its commands ------
+# ---- Results: a number on a page is its result's number, and a result names its commit and commands --
 
 RESULTS = keep.tables()
 CLAIMS = {f"claim {kept['name']}": kept for kept in keep.load("claims")["claims"]}
@@ -263,7 +263,7 @@ def test_every_result_is_shown_on_a_page_or_read_by_a_notebook():
 
 @pytest.mark.parametrize("name", [*RESULTS, *CLAIMS])
 def test_a_result_names_its_commit_and_its_commands(name):
-    """The scripts of a command are here, or that commit has them, where there is git."""
+    """The scripts of a command are here, or (if there is git) in that commit."""
     result = (RESULTS | CLAIMS)[name]
     commit = result["commit"].removesuffix("-dirty")
     git = ["git", "cat-file", "-e"] if (ROOT / ".git").exists() else ["true"]
@@ -322,7 +322,7 @@ bench_training.py --cards
 @pytest.mark.slow
 @pytest.mark.parametrize("command", BENCHMARKS.strip().splitlines())
 def test_a_benchmark_ends_with_a_table(command):
-    """Toy sizes, and no look at a time."""
+    """Sizes are tiny, and times are not checked."""
     words = [sys.executable, *f"tests/{command}".split()]
     run = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert run.returncode == 0, run.stderr

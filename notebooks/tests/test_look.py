@@ -1,4 +1,4 @@
-"""notebooks/look/: two models on the same problems, what a run sampled and logged, and the day of a GPU."""
+"""notebooks/look/: it compares models, shows what a run sampled and logged, and checks a GPU (gpu_day.py)."""
 
 import gzip
 import json
@@ -49,8 +49,8 @@ CUT_OFF = record("0.5", truncated=1.0, accuracy=0.0)
 
 
 def test_the_difference_is_paired():
-    """Of 8 problems 5 got better and none worse. Were nothing changed, a split so uneven would have the
-    chance 2 / 2^5. Samples of a problem count as one problem."""
+    """Of 8 problems 5 got better and none worse. If nothing had changed, so uneven a split would have the
+    probability 2 / 2^5. Samples of one problem count as one problem."""
     result = compare.compare(records(0, 0, 0, 0, 0, 1, 1, 0), records(1, 1, 1, 1, 1, 1, 1, 0))
     assert (result["difference"], result["better"], result["worse"]) == (0.625, 5, 0)
     assert result["p"] == 2 / 32
@@ -74,7 +74,7 @@ def test_the_gain_is_decomposed_by_hand():
 
 
 def saved(label, *answers):
-    """What eval.py saves: two problems, the answers alternate between them."""
+    """Return what eval.py saves for two problems, to which the answers belong in turn."""
     place = {"model": label, "decoding": "sampled"}
     return [
         record(answer, **place, index=i % 2, sample=i // 2, problem=f"problem {i % 2}")
@@ -83,10 +83,10 @@ def saved(label, *answers):
 
 
 def test_saved_completions_are_judged_again_and_compared(tmp_path, capsys):
-    """Two models, two problems, two samples each; the truth is 0.5 and the file's verdict on 1/2 is wrong.
+    """Two models answer two problems twice each. The truth is 0.5, and the file calls 1/2 wrong.
 
-    New: 3 of 4 right; old: 1 of 4. Problem 0: wrong, wrong -> right, right: mathematics 1. Problem 1: none,
-    right -> right, wrong: of the four pairs none -> right is format 1/4, right -> wrong mathematics -1/4."""
+    The new model is right in 3 of 4, the old one in 1 of 4. Problem 0: wrong, wrong -> right, right is mathematics 1.
+    Problem 1: no answer, right -> right, wrong: of the four pairs one is format, 1/4, and one mathematics, -1/4."""
     path = tmp_path / "saved.jsonl"
     rows = saved("new", "1/2", "0.5", "0.5", "7")
     rows[0] |= {"accuracy": 0.0, "completion": "a line\u2028and another: " + rows[0]["completion"]}
@@ -120,16 +120,16 @@ INCOMPLETE = "a, sampled: problems without all their samples are left out, 1 of 
 
 
 def counted(tmp_path, *rows):
-    """The records of model a that count, of a file with these rows."""
+    """Return the records of model a that count in a file with these rows."""
     path = tmp_path / "saved.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return compare.read_saved([path])["a"]["sampled"]
 
 
 def test_the_later_of_two_evaluations_counts_as_a_whole(tmp_path, capsys):
-    """With other answers, here one sample of each problem instead of two, or on fewer problems. If the same is there once
-    more, as of a baseline, nothing is left out. Two may be written at once, here row by row in turn: of two models, or of
-    one with the same settings."""
+    """The later one has one sample of each problem instead of two, or fewer problems. If it repeats the earlier one, as
+    for a baseline, nothing is left out. Two evaluations may be written at once, here with alternating rows: of two
+    models, or of one model with the same settings."""
     for later, said in (saved("a", "0.5", "7"), LEFT_OUT), (saved("a", "7"), LEFT_OUT), (FIRST, ""):
         assert counted(tmp_path, *FIRST, *later) == counted(tmp_path, *later)
         assert capsys.readouterr().out == said
@@ -139,7 +139,7 @@ def test_the_later_of_two_evaluations_counts_as_a_whole(tmp_path, capsys):
 
 
 def test_problems_without_all_their_samples_are_left_out_and_counted(tmp_path, capsys):
-    """A row is lost of problem 1; of problem 0, which had one; and of both."""
+    """A row of problem 1 is lost; then the only row of problem 0; then one row of each."""
     assert counted(tmp_path, *FIRST[:3]) == [FIRST[0], FIRST[2]]
     assert counted(tmp_path, FIRST[1]) == [FIRST[1]]
     assert capsys.readouterr().out == INCOMPLETE * 2
@@ -151,14 +151,14 @@ def test_problems_without_all_their_samples_are_left_out_and_counted(tmp_path, c
 
 
 def completion(text, reward=0.0, **more):
-    """A line of samples/."""
+    """Return a row of samples/."""
     asked = {"step": 1, "problem": "1+1=", "answer": "2", "completion": text, "ids": [1, 2]}
     verdict = {"accuracy": float(reward == 1), "truncated": 0.0, "advantage": reward - 0.5}
     return {**asked, **verdict, "reward": reward, "logps": [-1.0, -1.0], **more}
 
 
 def write_run(run, samples, log=()):
-    """A run's folder, groups of two; samples: {step: lines}. The log has these steps, if no other rows are given."""
+    """Write a run's folder with groups of two. samples: {step: rows}. The log has these steps unless it is given."""
     (run / "samples").mkdir(parents=True)
     (run / "config.json").write_text('{"flags": {}, "settings": {"num_samples": 2}}')
     append_rows(run / "metrics.jsonl", log or [{"step": step} for step in samples])
@@ -187,8 +187,8 @@ def test_the_viewer_shows_a_mixed_group_or_what_is_paid_most(tmp_path, capsys):
 
 
 def test_a_completion_that_is_cut_off_is_shown_to_its_end():
-    """What the policy had said when it was cut off is in no turn yet. If a turn is not found among its own words, for a
-    special token that they lack, some are shown twice."""
+    """What the policy said before it was cut off is in no turn yet. If a turn has a special token that the completion
+    lacks, it is not found there, and some words are shown twice."""
     task = verifiers.get_task("arithmetic", stops=("}",))
     task.turns = lambda problem: SimpleNamespace(reply=lambda text: "1")
     model = load(ROOT / "notebooks" / "tiny")
@@ -207,7 +207,7 @@ def test_any_number_of_the_data_is_shown(capsys):
 
 
 def log(*points):
-    """Rewards and accuracies at steps 10, 20, ..; step 0 has those of the base."""
+    """Return a log with these rewards and accuracies at steps 10, 20, ..; step 0 has the base's."""
     return [
         {"step": 10 * i, "reward": reward, "eval_accuracy": 0, "eval_sampled_accuracy": accuracy}
         | {"eval_sampled_low": accuracy - 0.04, "eval_sampled_high": accuracy + 0.04}
@@ -221,7 +221,7 @@ def test_the_canary_sings_when_reward_and_accuracy_part(tmp_path, capsys):
     assert show.canary(log((0.5, 0.5), (0.4, 0.3))) is None  # both fell: no hack, only worse
     worse_than_the_base = log((0.9, 0.25), (0.98, 0.15))
     assert "from 0.200 (step 0) to 0.980" in show.canary(worse_than_the_base)
-    # The first warning counts, and what came after it is not needed.
+    # It prints the first warning, whatever follows.
     write_run(tmp_path / "run", {}, log((0.5, 0.5), (0.9, 0.3), (0.9, 0.9)))
     show.main([str(tmp_path / "run"), "--canary"])
     warning = " ".join(capsys.readouterr().out.split())
@@ -241,7 +241,7 @@ def test_the_verifier_tax_is_their_share_of_a_step(tmp_path, capsys):
 
 @pytest.mark.parametrize("name", ["tensorboard", "wandb"])
 def test_a_sink_is_given_the_numbers(name, tmp_path, monkeypatch):
-    """What is no number is left out. A package that is not there is named."""
+    """Values that are no numbers are left out. A missing package is named."""
     with monkeypatch.context() as without:
         without.setattr(sinks.importlib.util, "find_spec", lambda name: None)
         with pytest.raises(DataError, match=f"pip install {name}"):
@@ -259,7 +259,7 @@ def test_a_sink_is_given_the_numbers(name, tmp_path, monkeypatch):
 
 
 def drawn(svg, name):
-    """The points (x, y) of a line of a figure, by its gid."""
+    """Return the points (x, y) of the line of a figure that has this gid."""
     (path,) = re.findall(rf'<g id="{re.escape(name)}">\s*<path d="([^"]+)"', svg)
     return [tuple(map(float, point)) for point in re.findall(r"[ML] (\S+) (\S+)", path)]
 
@@ -271,8 +271,8 @@ sums  SmolLM2 learns to add  training sampled greedy"""
 
 @pytest.mark.parametrize("panel", PANELS.splitlines())
 def test_the_readmes_figure_is_drawn_from_the_results(panel):
-    """Each line has a point for each step that was measured, at the mean of the seeds: the places of points are a
-    linear function of their steps and values, to a fiftieth of a point."""
+    """Each line has a point for each measured step, at the mean over the seeds: positions in the figure are a linear
+    function of steps and values, to 1/50 of a point."""
     svg = curve.README.read_text()
     result, title, names = panel.split("  ")
     for name in names.split():
@@ -290,14 +290,14 @@ def test_the_readmes_figure_is_drawn_from_the_results(panel):
 
 
 def test_a_band_says_which_steps_it_leaves_out(capsys):
-    """One of two runs has only come to step 10."""
+    """One of the two runs has only reached step 10."""
     _, (axis,) = style.panels("Two runs")
     style.band(axis, [{0: 0.1, 10: 0.2, 20: 0.3}, {0: 0.1, 10: 0.3}], "greedy")
     assert capsys.readouterr().out == "greedy: left out are steps that not every run has: 20\n"
 
 
 def test_names_stand_apart_and_near_their_lines():
-    """Of three lines that end together, the names are moved up and down; at the top and at the bottom they stay inside."""
+    """If three lines end together, their names move up and down. At the top and the bottom, names stay inside."""
     assert style.spread([50, 50, 50, 90], 0, 100) == [38, 50, 62, 90]
     assert style.spread([1, 2, 99, 99], 0, 100) == [0, 12, 88, 100]
 
@@ -306,8 +306,8 @@ def test_names_stand_apart_and_near_their_lines():
 
 
 def test_a_power_of_the_base_by_hand():
-    """p is .6 for a wrong completion, which three of four samples are, and .2 for the right one. In p^2 they are .36 to
-    .04: three chances of .3 and one of .1 are as good as 1 / (3 * .09 + .01) equal ones."""
+    """Three of four samples are wrong, with p 0.6, and one is right, with p 0.2. For p^2 it draws them with probabilities
+    0.3, 0.3, 0.3 and 0.1, which are worth 1 / (3 * 0.09 + 0.01) equal ones."""
     logps = torch.tensor([[0.6, 0.6, 0.6, 0.2]]).log()
     right = torch.tensor([[0.0, 0, 0, 1]])
     for alpha, accuracy, effective in ((1, 0.25, 4), (2, 0.1, 1 / 0.28), (50, 0, 3)):
@@ -329,7 +329,7 @@ def test_of_a_run_the_base_is_sharpened_with_its_settings(tmp_path, capsys):
     for wrong in ("nan", "inf", "0"):
         with pytest.raises(SystemExit, match="alpha must be above 0"):
             sharpen.main([tiny, "--task", "arithmetic", "--alpha", wrong])
-    # in 9 tokens nothing is worked out, and of what is handed in next to nothing is finished
+    # 9 tokens are too few to work anything out, and nearly every completion is cut off
     assert all(float(line.split()[1]) < 0.2 for line in (one, four))
 
 
@@ -360,7 +360,7 @@ FOUND = [["GB of an update", "at most 14", "13.9"], ["its seconds", "", "2.5"]]
 
 
 def test_a_check_that_fails_is_a_row_and_the_next_begins(tmp_path, monkeypatch):
-    """On a machine without git. What is kept of it is of this checkout's commit."""
+    """The machine has no git. keep.py then stores the commit of this checkout."""
     monkeypatch.setattr(gpu_day, "PARTS", {"facts": [broken, memory]})
     day = gpu_day.Day(True, "cpu", tmp_path / "found.json")
     with monkeypatch.context() as machine:
@@ -381,7 +381,7 @@ ENDS = [(dying, "exit code 3"), (hanging, "not done after 2 s")]
 
 @pytest.mark.parametrize("check, why", ENDS, ids=["dies", "hangs"])
 def test_a_part_that_does_not_end_is_a_row(tmp_path, monkeypatch, capsys, check, why):
-    """What it had found is kept, and the table comes last. A second call runs what has not ended, and --parts what has."""
+    """Its rows stay, and the table comes last. A second call runs unfinished parts; --parts runs finished ones, too."""
     out = tmp_path / "found.json"
     command = ["--small", "--out", str(out), "--minutes", "0.04"]
     monkeypatch.setattr(gpu_day, "PARTS", {"facts": [check], "speed": [memory]})
@@ -401,7 +401,7 @@ def test_a_part_that_does_not_end_is_a_row(tmp_path, monkeypatch, capsys, check,
 
 @pytest.fixture
 def gpu(tmp_path, monkeypatch):
-    """The day on a pretended GPU: recording, kernels and limits of memory are pretended, too."""
+    """Run on a pretended GPU. Recording, kernels and memory limits are pretended, too."""
     names = "set_sync_debug_mode reset_peak_memory_stats set_per_process_memory_fraction".split()
     pretended = {name: lambda *given: None for name in names}
     pretended["get_device_properties"] = lambda _: SimpleNamespace(total_memory=80e9)
@@ -429,7 +429,7 @@ def test_what_only_a_gpu_has_runs_on_a_pretended_one(gpu):
 
 
 def test_too_little_memory_must_name_the_flag_of_its_place(gpu, monkeypatch):
-    """Here sampling has too little in the first run, where loading should, and the others fit."""
+    """In the first run sampling fails for lack of memory, but loading should; the other runs fit, but should not."""
     error = SystemExit("error: too little memory: give a smaller --sample-tokens. CUDA")
     runs = mock.Mock(side_effect=[error, None, None])
     monkeypatch.setattr(gpu_day, "trained_at_random", runs)

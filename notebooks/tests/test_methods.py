@@ -1,4 +1,4 @@
-"""notebooks/methods: what each method changes, worked by hand. Runs are in test_methods_runs.py."""
+"""notebooks/methods: what each method changes, worked by hand. test_methods_runs.py trains with them."""
 
 import copy
 import itertools
@@ -77,7 +77,7 @@ def test_a_setting_that_cannot_be_is_refused(name):
 
 
 class Counts(rlvr.GRPO):
-    """Another method, whose state is the number of the steps so far."""
+    """A second method, whose state is the number of steps so far."""
 
     def after_step(self, row, model):
         self.steps += 1
@@ -122,8 +122,8 @@ def test_the_settings_are_those_of_the_paper(name):
 
 
 def batch_of(rewards, lengths=None, limit=100, finished=None, parts=None, step=1):
-    """A Batch with these rewards (P, G), lengths of completions (P*G,) and parts; the prompts are
-    one token long. What is as long as the limit was cut off."""
+    """Return a Batch with these rewards (P, G), lengths of completions (P*G,) and parts. Prompts have one
+    token. Completions as long as the limit were cut off."""
     rewards = torch.tensor(rewards)
     lengths = torch.tensor(lengths or [5] * rewards.numel())
     finished = lengths < limit if finished is None else torch.tensor(finished)
@@ -152,11 +152,11 @@ def advantages(name, rewards, **settings):
     ],
 )
 def test_advantages_by_hand(name, expected):
-    """Rewards 1 0 0 0 (mean 1/4, std sqrt(3)/4 = .4330) and 1 0 1 0 (mean 1/2, std 1/2). Leave one
-    out: the first has 1 - 0, the others of its group 0 - 1/3. The batch: 3 of 8 are 1, so the
-    squares of what differs from 3/8 add up to 3 * 5/8 = 1.875, and sqrt(1.875 / 7) = .5175. The
-    chapter divides by G - 1: its stds are sqrt(.75 / 3) = .5 and sqrt(1 / 3) = .5774. MaxRL divides
-    by the mean: a rare success counts most."""
+    """The rewards are 1 0 0 0 (mean 1/4, std sqrt(3)/4 = 0.4330) and 1 0 1 0 (mean 1/2, std 1/2). RLOO
+    leaves one out: the first gets 1 - 0, the others of its group 0 - 1/3. LitePPO takes the std of the
+    batch: 3 of 8 are 1, so the squared differences from 3/8 add up to 3 * 5/8 = 1.875, and
+    sqrt(1.875 / 7) = 0.5175. The chapter divides by G - 1: its stds are sqrt(0.75 / 3) = 0.5 and
+    sqrt(1 / 3) = 0.5774. MaxRL divides by the mean: a rare success counts most."""
     found = advantages(name, [[1.0, 0, 0, 0], [1, 0, 1, 0]])
     torch.testing.assert_close(found, torch.tensor(expected), atol=2e-4, rtol=0)
 
@@ -168,7 +168,7 @@ def test_equal_rewards_give_exactly_zero(name):
 
 
 def test_maxrl_refuses_a_negative_reward():
-    """A mean below 0 would turn the signs around: what is better would become less likely."""
+    """A mean below 0 would reverse the signs: better completions would become less likely."""
     with pytest.raises(DataError, match="a reward of -1; it needs rewards of 0 and 1"):
         advantages("MaxRL", [[-1.0, 0, 0, 0]])
 
@@ -176,7 +176,7 @@ def test_maxrl_refuses_a_negative_reward():
 @pytest.mark.parametrize("right", [0, 1, 2, 3, 4, 5])
 @pytest.mark.parametrize("k", [1, 3])
 def test_pass_at_k_is_the_mean_over_all_groups_of_k(right, k):
-    """Of six completions all groups of k, each with the reward of its best; groups of one are GRPO."""
+    """It lists all groups of k of six completions. Each gets the reward of its best; with k = 1 this is GRPO."""
     rewards = [1.0] * right + [0.0] * (6 - right)
     groups = [*itertools.combinations(range(6), k)]
     paid = torch.tensor([max(rewards[i] for i in group) for group in groups])
@@ -190,7 +190,7 @@ def test_pass_at_k_is_the_mean_over_all_groups_of_k(right, k):
 
 
 def test_k_is_at_most_g():
-    """An evaluation may take fewer samples than that; only training sets the method up."""
+    """Only training calls setup, which checks this: an evaluation may use fewer samples."""
     some = method("PassAtK", best_of=9, num_samples=8)
     with pytest.raises(DataError, match="must be from 1 to num_samples, 8"):
         some.setup(None, None)
@@ -198,8 +198,8 @@ def test_k_is_at_most_g():
 
 @pytest.mark.parametrize("accepts, rejects", [(0.2, 0.05), (0.7, 0.6), (1.0, 0.9)])
 def test_the_verifier_errs_as_often_as_it_says(accepts, rejects):
-    """First: 20 % of 40,000 wrong answers are paid, and 5 % of as many right ones are not. With the
-    other two wrong answers are paid more often than right ones."""
+    """In the first case 20 % of 40,000 wrong answers are rewarded, and 5 % of 40,000 right ones are not.
+    In the other two, wrong answers are rewarded more often than right ones."""
     some = method("NoisyVerifier", false_accepts=accepts, false_rejects=rejects)
     rewards = [[1.0, 0.0] * 8] * 5000
     judged = some.judged(batch_of(rewards))
@@ -210,8 +210,8 @@ def test_the_verifier_errs_as_often_as_it_says(accepts, rejects):
 
 
 def test_no_truth_is_looked_at():
-    """The rewards say that 3 is right; the majority says 7. What was cut off has no answer: of the
-    second group only the 5 that ended counts."""
+    """The rewards say that 3 is right; the majority says 7. Completions that were cut off have no vote:
+    in the second group only the answer 5 counts."""
     answers = ["7", "7", "3", None, "4", "4", "5", None]
     batch = batch_of(
         [[0.0, 0, 1, 0], [1, 1, 0, 0]], finished=[True] * 4 + [False, False, True, True]
@@ -226,7 +226,7 @@ def test_no_truth_is_looked_at():
 
 
 def parts_of(weights, *columns, finished=None, names=("accuracy", "format")):
-    """A Batch of one group whose reward has these weights on these columns of parts."""
+    """Return a Batch of one group whose rewards weight these columns of parts by these weights."""
     columns = torch.tensor(columns)
     finished = finished or [True] * columns.size(1)
     rewards = torch.tensor(weights) @ columns * torch.tensor(finished)
@@ -236,10 +236,10 @@ def parts_of(weights, *columns, finished=None, names=("accuracy", "format")):
 
 
 def test_gdpo_tells_apart_what_a_sum_confuses():
-    """Accuracy 1 0 0 0 and format 1 1 0 1. Apart: 1.732, -.577, -.577, -.577 and .577, .577,
-    -1.732, .577; the sums 2.309, 0, -2.309, 0 have the mean square 2.667, root 1.633: 1.414, 0,
-    -1.414, 0. With accuracy 0 0 1 0 and format 1 1 0 0 three completions have the same sum; apart
-    the rarer accuracy counts for more."""
+    """Accuracy is 1 0 0 0 and format 1 1 0 1. Normalised separately they are 1.732, -0.577, -0.577, -0.577
+    and 0.577, 0.577, -1.732, 0.577. The sums 2.309, 0, -2.309, 0 have the root mean square 1.633, so the
+    advantages are 1.414, 0, -1.414, 0. With accuracy 0 0 1 0 and format 1 1 0 0 three completions have
+    the same sum; normalised separately, the rarer accuracy counts for more."""
     gdpo = method("GDPO")
     both = gdpo.advantages(parts_of([1.0, 1], [1.0, 0, 0, 0], [1.0, 1, 0, 1]))
     torch.testing.assert_close(both, torch.tensor([[1.4142, 0, -1.4142, 0]]), atol=1e-3, rtol=0)
@@ -250,8 +250,9 @@ def test_gdpo_tells_apart_what_a_sum_confuses():
 
 
 def test_gdpo_counts_what_was_cut_off_and_what_failed_as_nothing():
-    """R = accuracy - 0.5 language: cut off, the third has lost 0.5 and the fourth earned nothing.
-    The verifier failed on the last, which has the worst reward of the group and no terms."""
+    """R = accuracy - 0.5 language. The third and fourth are cut off: the third has lost 0.5, and the
+    fourth earns nothing. The verifier failed on the last: it gets the worst reward of the group, and
+    no terms."""
     finished = [True, True, False, False, True]
     columns = ([1.0, 0, 0, 1, 0], [0.0, 0, 1, 1, 0])
     batch = parts_of([1.0, -0.5], *columns, finished=finished, names=("accuracy", "language"))
@@ -261,12 +262,12 @@ def test_gdpo_counts_what_was_cut_off_and_what_failed_as_nothing():
     assert (one, minus) == pytest.approx((1, -0.5))
     assert accuracy.tolist() == [[1, 0, 0, 0, 0]] and language.tolist() == [[0, 0, 1, 0, 0]]
     (found,) = method("GDPO").advantages(batch).tolist()
-    # Were it better than a neighbour, a policy would learn to crash its verifier.
+    # If it were better than another, a policy would learn to crash its verifier.
     assert found[4] == min(found) < 0
 
 
 def test_gdpo_refuses_a_reward_that_is_no_sum_of_its_parts():
-    """A coin's reward: as a control it would be void if its logged accuracy were trained on."""
+    """The reward is a coin's. If its logged accuracy were trained on, it would no longer be a control."""
     batch = parts_of([1.0, 0.1], [1.0, 0, 0, 0] * 4, [0.0, 1, 0, 0] * 4)
     batch.rewards = torch.tensor([[1.0, 0, 0, 1, 1, 0, 1, 1, 0, 1, 0, 0, 1, 0, 1, 0]])
     refusal = r"no weighted sum .*\(accuracy, format, answered\)"
@@ -274,7 +275,7 @@ def test_gdpo_refuses_a_reward_that_is_no_sum_of_its_parts():
         method("GDPO").advantages(batch)
 
 
-# ---- DAPO: what was cut off, and groups that teach nothing ---------------------------------------
+# ---- DAPO: completions that were cut off, and groups without a gradient --------------------------
 
 
 def dapo(**settings):
@@ -282,9 +283,10 @@ def dapo(**settings):
 
 
 def test_what_a_completion_that_is_cut_off_costs():
-    """Rewards 1, 0 and, cut off, 0; lengths 50, 90, 100 of 100. The mean is 1/3 and the std .4714.
-    Filter: the third teaches nothing, and the loss is divided by 140 tokens, not by 240. Soft: off go 0, .5 and 1, so 1, -.5, -1, with
-    the mean -1/6 and the std .8498. Of 80 tokens nothing goes off, of 85 a quarter."""
+    """The rewards are 1, 0 and 0, the lengths 50, 90 and 100 of 100, so the third is cut off. The mean is
+    1/3 and the std 0.4714. filter: the third is not trained on, and the loss is divided by 140 tokens, not
+    by 240. soft: 0, 0.5 and 1 are subtracted, which gives 1, -0.5, -1, with mean -1/6 and std 0.8498. The
+    penalty is 0 at 80 tokens and 0.25 at 85."""
     batch = batch_of([[1.0, 0, 0]], [50, 90, 100])
     expected = {
         "none": [1.4142, -0.7071, -0.7071],
@@ -300,8 +302,8 @@ def test_what_a_completion_that_is_cut_off_costs():
 
 @pytest.mark.parametrize("norm", ["token", "sequence", "constant", "sum"])
 def test_what_is_filtered_is_not_in_the_divisor(norm):
-    """The first and the last group are trained, and three of their completions are cut off. The loss
-    is that of a batch of the other five alone."""
+    """The first and the last group are trained on; three of their completions are cut off. The loss equals
+    that of a batch with only the other five."""
     rewards = [[1.0, 0, 0, 0], [1, 1, 1, 1], [0, 1, 0, 0]]
     batch = batch_of(rewards, [10, 20, 100, 100, 5, 5, 5, 5, 100, 30, 40, 50])
     five, mask = [0, 1, 9, 10, 11], batch.rollouts.mask
@@ -315,20 +317,20 @@ def test_what_is_filtered_is_not_in_the_divisor(norm):
 @pytest.mark.parametrize("long, penalty", [(100, 1), (85, 0.25)])
 @pytest.mark.parametrize("short", [0.1, 1 / 3])
 def test_rewards_that_the_penalty_makes_equal_have_no_advantage(long, penalty, short):
-    """In fp32 1.1 - 1 is not 0.1. The difference, divided by an std as small, was an advantage of
-    up to .13."""
+    """In fp32 1.1 - 1 is not 0.1. That difference, divided by an equally small std, must not become an
+    advantage."""
     batch = batch_of([[short + penalty, short, short, short]], [long, 9, 9, 9], finished=[True] * 4)
     assert dapo().advantages(batch).tolist() == [[0.0] * 4]
 
 
 def test_dapo_keeps_the_first_mixed_groups_and_their_divisor():
-    """4 groups of 2, P = 2; groups 1 and 3 are mixed, 0 is solved, 2 hopeless. Tokens 10 + 10, 20 +
-    30, 15 + 15, 10 + 20 = 130, in the kept groups 80: the advantages +-1 become +-130/80, and Olmo
-    3's R - mean +-1/2 of that. Where every completion counts the same: 4 groups over 2."""
+    """There are 4 groups of 2, and P = 2. Groups 1 and 3 are mixed, 0 is solved, 2 is hopeless. All have
+    10 + 10 + 20 + 30 + 15 + 15 + 10 + 20 = 130 tokens, the mixed ones 80: the advantages +-1 become
+    +-130/80, and Olmo 3's R - mean half of that. With the norm sequence the factor is 4 groups over 2."""
     batch = batch_of([[1.0, 1], [1, 0], [0, 0], [0, 1]], [10, 10, 20, 30, 15, 15, 10, 20])
     expected = torch.tensor([[0.0, 0], [1, -1], [0, 0], [-1, 1]])
     torch.testing.assert_close(dapo().advantages(batch), expected * 130 / 80)
-    # Of three one is mixed: the first fills up. The penalty for 90 tokens makes no group mixed.
+    # One of three is mixed; the first one fills the batch. The penalty for 90 tokens makes no group mixed.
     few = batch_of([[1.0, 1], [1, 0], [0, 0]], [10, 90, 20, 30, 15, 15])
     torch.testing.assert_close(dapo().advantages(few), expected[:3] * 180 / 150)
     olmo = method("Olmo3", prompts_per_step=2)
@@ -337,7 +339,7 @@ def test_dapo_keeps_the_first_mixed_groups_and_their_divisor():
 
 
 def gradient(model, rollouts, credit, some, tokens=10**9, layout=padded_rows, keep=None, **more):
-    """The gradient of the method's loss as one vector, and the sums of update_gradients."""
+    """Return the gradient of the method's loss as one vector, and the sums of update_gradients."""
     model.zero_grad()
     credit = credit.reshape(len(rollouts.ids), -1) * rollouts.mask
     keep = (credit != 0).any(1) if keep is None else keep
@@ -357,14 +359,14 @@ NOW = OLD + RATIOS.log()
 
 
 def inputs_of(norm="token", sampled=OLD):
-    """What a loss looks at: no model, so no MicroBatch."""
+    """Return what a loss looks at. Its MicroBatch has no tokens, because there is no model."""
     weights = rlvr.loss_weights(MASK, norm, max_new_tokens=4)
     micro = MicroBatch(None, None, torch.arange(2))
     return LossInputs(micro, OLD, sampled, ADVANTAGES[:, None] * MASK, weights)
 
 
 def without_kl(name, **settings):
-    """A method of these two completions; if it has a KL, that is measured alone."""
+    """Return the method. If it has a KL term, the term is set to 0."""
     some = method(name, **settings)
     if isinstance(some, KL):
         some.settings.kl_coef = 0.0
@@ -377,16 +379,16 @@ def value(name, norm, logp=NOW, inputs=None, **settings):
 
 
 def test_clip_higher_by_hand():
-    """min(r A, clip(r) A). First: min(1.5, 1.28) + min(.5, .8) + 1 = 2.78; second: min(-.5, -.8) +
-    min(-1.5, -1.28) = -2.3. The token mean is .48 / 5; with the usual clip it is (2.7 - 2.3) /
-    5."""
+    """min(r A, clip(r) A) is min(1.5, 1.28) + min(0.5, 0.8) + 1 = 2.78 in the first completion, and
+    min(-0.5, -0.8) + min(-1.5, -1.28) = -2.3 in the second. The token mean is 0.48 / 5; with the usual
+    clip it is (2.7 - 2.3) / 5."""
     assert value("DAPO", "token") == pytest.approx(-0.48 / 5)
     assert value("DAPO", "token", clip=(0.2, 0.2)) == pytest.approx(-0.4 / 5)
 
 
 def test_gspo_by_hand():
-    """The geometric means are (1.5 * .5 * 1)^(1/3) = .9086 and (.5 * 1.5)^(1/2) = .8660. With clip
-    0.1 the second, whose A is negative, is held at .9: mean of rows (.9086 - .9) / 2 = .0043."""
+    """The geometric means are (1.5 * 0.5 * 1)^(1/3) = 0.9086 and (0.5 * 1.5)^(1/2) = 0.8660. With clip
+    0.1 the second, whose A is negative, is clipped to 0.9: the mean over rows is (0.9086 - 0.9) / 2."""
     expected = -(0.75 ** (1 / 3) - 0.9) / 2
     assert value("GSPO", "sequence", clip=(0.1, 0.1)) == pytest.approx(expected)
 
@@ -411,8 +413,8 @@ def test_sapo_by_hand():
 
 
 def test_gmpo_by_hand():
-    """Logs of ratios, bounded on the side of A. First: ln 1.5 is held at .4, ln .5 is not; second, with
-    A = -1: ln .5 is held at -.4, ln 1.5 is not."""
+    """The logs of ratios are clipped on the side of A. In the first completion ln 1.5 is clipped to 0.4, but
+    not ln 0.5; in the second, with A = -1, ln 0.5 is clipped to -0.4, but not ln 1.5."""
     first = math.exp((0.4 + math.log(0.5) + 0) / 3)
     second = math.exp((-0.4 + math.log(1.5)) / 2)
     assert value("GMPO", "sequence") == pytest.approx(-(first - second) / 2)
@@ -435,8 +437,8 @@ SAMPLER = OLD - torch.tensor([[1, 0.4, 4, 1], [1, 1, 1.6, 1]]).log()
     [("Olmo3", [[0.4, 2, 1], [1, 1.6, 0]])] + [("MaskedIS", [[0, 4, 1], [1, 1.6, 0]])],
 )
 def test_importance_weights_by_hand(name, factors):
-    """pi_old / pi_sampler is .4, 4, 1 in the first completion, and 1, 1.6 in the second: up to 2, or from .5 to 5. On
-    the first update the gradient of a token is -w f A. Those of whole completions are cases of conformance/."""
+    """pi_old / pi_sampler is 0.4, 4, 1 in the first completion, and 1, 1.6 in the second. Olmo 3 truncates at 2; MaskedIS
+    masks outside 0.5 to 5. In the first update a token's gradient is -w f A. (conformance/ tests whole completions.)"""
     inputs = inputs_of(sampled=SAMPLER)
     logp = OLD.clone().requires_grad_()
     method(name).loss(logp, inputs).backward()
@@ -481,8 +483,8 @@ def move(model):
 
 @pytest.mark.parametrize("half", [False, True])
 def test_the_kl_reaches_rows_without_an_advantage(model, prompts, half):
-    """All rewards are equal: nothing to learn, but the KL still pulls back to the start. Autocast keeps 16-bit copies
-    of the weights; they must not be those of the start."""
+    """All rewards are equal, but the KL still pulls back to the start. Autocast keeps 16-bit copies of the weights; it
+    must not use the start's copies for the policy."""
     rollouts = sample(model, prompts, 4, 20)
     start = move(copy.deepcopy(model))
     some = method("KL", kl_coef=0.5)
@@ -505,7 +507,7 @@ def test_the_kl_reaches_rows_without_an_advantage(model, prompts, half):
 
 
 def test_a_model_is_not_away_from_itself(model, prompts):
-    """Both are read at the temperature of the sampling."""
+    """Both log-probs are computed at the sampling temperature."""
     some = method("KL", temperature=0.7)
     some.setup(model, None)
     _, sums = gradient(model, sample(model, prompts, 4, 20), torch.randn(3, 4), some)
@@ -528,7 +530,7 @@ def test_another_method_with_a_kl_has_the_gradients_of_both(model, prompts, name
     move(model)
     rollouts = sample(model, prompts, 4, 20)
     credit = torch.randn(3, 4)
-    # Of an older policy, so that each loss is its own.
+    # Old log-probs of another policy, so that the losses differ.
     old = rollouts.logp + 0.6 * torch.randn_like(rollouts.logp) * rollouts.mask
     given = {"keep": torch.ones(12, dtype=torch.bool), "old_logp": old}
     found, _ = gradient(model, rollouts, credit, both, **given)
@@ -538,7 +540,7 @@ def test_another_method_with_a_kl_has_the_gradients_of_both(model, prompts, name
 
 
 def penalty(name, now, old, ref, weight=1.0, **settings):
-    """What the KL adds to the loss where tokens with these log-probs have advantage 0."""
+    """Return what the KL adds to the loss for tokens with these log-probs and an advantage of 0."""
     logp, old, ref = (torch.as_tensor(x)[:, None] for x in (now, old, ref))
     weights = torch.as_tensor(weight).expand(len(logp))[:, None]
     micro = MicroBatch(None, None, torch.arange(len(logp)))
@@ -554,14 +556,14 @@ def penalty(name, now, old, ref, weight=1.0, **settings):
     + [(name, {}, 0.1931) for name in ("PaperGRPO", "KLCap", "DeepSeekV32")],
 )
 def test_kl_estimates_by_hand(name, settings, expected):
-    """pi = .8, pi_ref = .4: d = ln 2: k1 .6931, k2 .2402, k3 .5 - 1 + .6931 = .1931."""
+    """pi = 0.8 and pi_ref = 0.4, so d = ln 2: k1 is 0.6931, k2 0.2402, k3 0.5 - 1 + 0.6931 = 0.1931."""
     now, ref = torch.tensor([0.8]).log(), torch.tensor([0.4]).log()
     assert penalty(name, now, now, ref, **settings).item() == pytest.approx(expected, abs=1e-4)
 
 
 def test_only_deepseeks_kl_is_right_for_what_an_older_policy_sampled():
-    """Over all tokens, weighted by the probabilities of pi_old that sampled them: with the ratio
-    the value and the gradient are those of KL(pi || ref), without it neither is."""
+    """The sum over all tokens is weighted by pi_old, which sampled them. With the ratio, value and gradient
+    are those of KL(pi || ref); without it neither is."""
     z = torch.tensor([0.5, -1, 0.2], requires_grad=True)
     old, ref = torch.tensor([0.6, 0.3, 0.1]), torch.tensor([0.2, 0.3, 0.5])
     logp = z.log_softmax(0)
@@ -578,7 +580,7 @@ def test_only_deepseeks_kl_is_right_for_what_an_older_policy_sampled():
 
 @pytest.mark.parametrize("name", OWN_LOSS)
 def test_the_micro_batches_change_no_loss(model, prompts, name):
-    """An older policy, and another engine's log-probs. The last update of a batch is looked at."""
+    """The old log-probs are another policy's and the sampled ones another engine's, as in the last update of a batch."""
     some = method(name, norm="sequence")
     some.setup(init_weights(type(model)(model.config), torch.Generator().manual_seed(1)), None)
     if isinstance(some, KeepSamplingMask):
@@ -604,7 +606,7 @@ def test_the_micro_batches_change_no_loss(model, prompts, name):
 
 
 def test_the_gradient_of_chapter_is_that_of_the_chapters_page(model, tokenizer):
-    """compute_grpo_loss on one prompt, and the method on the completions that it sampled."""
+    """compute_grpo_loss samples for one prompt, and the method gets the same completions."""
     given = {"num_rollouts": 6, "max_new_tokens": 9}
     given["reward_fn"] = lambda text, truth: float(len(text) % 2 == 0)
     page = rlvr.compute_grpo_loss(model, tokenizer, "3+4=", "7", **given)
@@ -619,13 +621,13 @@ def test_the_gradient_of_chapter_is_that_of_the_chapters_page(model, tokenizer):
 
 
 def roll_out(some, model, prompts, *sizes, uniforms=None, training=True):
-    """The method's samples from a model alone, until its own stop token. sizes: num_samples, max_new_tokens, temperature."""
+    """Sample with a method from a model, until its stop token. sizes: num_samples, max_new_tokens, temperature."""
     how = dict(zip(("num_samples", "max_new_tokens", "temperature"), sizes))
     return some.roll_out(model, None, prompts, training, uniforms=uniforms, **how)
 
 
 def test_the_chapter_samples_at_another_temperature_than_it_trains(model, prompts):
-    """The sampler's log-probs are those at 0.8; greedy decoding stays greedy."""
+    """The sampler's log-probs are at temperature 0.8. Greedy decoding stays greedy."""
     chapter = method("Chapter")
     rollouts = roll_out(chapter, model, prompts, 2, 10, 1.0)
     with torch.no_grad():
@@ -641,9 +643,9 @@ def test_the_chapter_samples_at_another_temperature_than_it_trains(model, prompt
 
 @pytest.mark.parametrize("staleness", [0, 1, 2])
 def test_completions_are_those_of_the_policy_so_many_steps_ago(model, prompts, staleness):
-    """Each step moves the weights: what is sampled in the fourth has the log-probs of the policy so
-    many steps before; then the weights are today's again, and an evaluation uses them. A resumed run
-    puts the weights of its checkpoint into the model, loads the state, and begins with these weights."""
+    """Each step moves the weights. Samples of the fourth step have the log-probs of the policy `staleness`
+    steps earlier; afterwards the model has its own weights back, and an evaluation uses them. A resumed
+    run loads its checkpoint's weights and state, and begins with these weights."""
     some = method("Stale", staleness=staleness)
     uniforms = row_uniforms(range(6), 10, 0)
     policies = []
@@ -664,9 +666,9 @@ def test_completions_are_those_of_the_policy_so_many_steps_ago(model, prompts, s
 
 
 def test_with_and_without_the_ratio_to_an_older_policy_by_hand():
-    """One token each of two completions, A = 1 and -1, weights 1/2. pi_now / pi_s is 4 and 1/2; pi
-    is pi_now still, so without a correction the gradients are -1/2 and 1/2, as if on-policy. ppo: a
-    ratio of 4 above 1.2 with A = 1 is clipped, 1/2 below .8 with A = -1 too: 0."""
+    """Two completions have one token each, A = 1 and -1, and weights 1/2. pi_now / pi_s is 4 and 1/2, and pi
+    is still pi_now: without a correction the gradients are -1/2 and 1/2, as if on-policy. ppo clips both,
+    a ratio of 4 above 1.2 with A = 1 and a ratio of 1/2 below 0.8 with A = -1, so the gradients are 0."""
     now = torch.tensor([[-1.0], [-2.0]])
     sampler = now - torch.tensor([[4.0], [0.5]]).log()
     halves, credit = torch.full((2, 1), 0.5), torch.tensor([[1.0], [-1.0]])
@@ -681,8 +683,8 @@ def test_with_and_without_the_ratio_to_an_older_policy_by_hand():
 
 
 def test_top_p_by_hand():
-    """.5 .3 .15 .05 and top-p .75: two tokens are kept, and 80 evenly spread numbers choose them 50
-    and 30 times, with .5 / .8 = .625 and .375. Greedy decoding takes the likeliest as ever."""
+    """With probabilities 0.5 0.3 0.15 0.05 and top-p 0.75 two tokens are kept. 80 evenly spread numbers choose
+    them 50 and 30 times, with 0.5 / 0.8 = 0.625 and 0.375. Greedy decoding takes the likeliest token."""
     logits = torch.tensor([[0.5, 0.3, 0.15, 0.05]]).log()
     uniforms = (torch.arange(80) + 0.5) / 80
     some = method("TopP", top_p=0.75, top_k=3)
@@ -694,8 +696,8 @@ def test_top_p_by_hand():
 
 
 def test_what_was_sampled_from_a_part_is_on_policy_only_under_the_kept_mask(model, prompts):
-    """Without the mask the trainer finds less probability than the sampler: -log of the mass kept,
-    at least top-p. With it, and pi_old = pi, the ratio is 1: the gradient of the loss is -w A."""
+    """Without the mask a token is less likely to the trainer than to the sampler, by the kept mass, which is
+    at least top-p. With the mask, and pi_old = pi, the log-probs agree, so the ratio is 1."""
     some = method("KeepSamplingMask", top_p=0.7, temperature=0.8)
     some.setup(model, None)
     rollouts = roll_out(some, model, prompts, 4, 20, 0.8)
@@ -712,7 +714,7 @@ def test_what_was_sampled_from_a_part_is_on_policy_only_under_the_kept_mask(mode
 
 
 def fixed(*probs):
-    """A model whose next token never depends on anything: its hidden states are the logits."""
+    """Return a model whose next token always has these probabilities: its hidden states are the logits."""
     logits = torch.tensor(probs).log()
 
     def model(ids, head, positions, mask):
@@ -727,9 +729,9 @@ TWO_TOKENS = MicroBatch(NOTHING, NOTHING == 0, torch.tensor([0, 1]))  # of two c
 
 
 def test_after_an_update_the_mask_stays_that_of_the_sampler():
-    """pi_old .5 .3 .15 .05 kept two tokens, pi is .3 .3 .3 .1. Under the same mask pi is .5 .5;
-    pi's own mask would keep three (.333 each), and its ratios would not be 1 on average over what
-    was sampled, two thirds of the probability only."""
+    """pi_old 0.5 0.3 0.15 0.05 kept two tokens, and pi is 0.3 0.3 0.3 0.1. Under the same mask pi is 0.5 0.5.
+    Its own mask would keep three tokens (0.333 each); then the ratios of the sampled tokens would average
+    2/3, not 1."""
     some = method("KeepSamplingMask", top_p=0.75)
     inputs = LossInputs(TWO_TOKENS, weights=torch.ones(2, 1))
 
@@ -747,8 +749,8 @@ def test_after_an_update_the_mask_stays_that_of_the_sampler():
 
 @pytest.mark.parametrize("tokens", [10**9, 100, 40, 1])
 def test_the_gradient_is_that_of_the_padded_layout(model, prompts, tokens):
-    """However many lines a micro-batch holds; some rows are left out, and of one completion two
-    tokens in the middle are a tool's and not trained."""
+    """This holds for any number of lines in a micro-batch. Some rows are left out, and one completion has two
+    tokens in the middle that a tool wrote and that are not trained."""
     rollouts = sample(model, [prompt * 3 for prompt in prompts], 4, 8)
     rollouts.mask[5, int(rollouts.prompt_lengths[5]) : int(rollouts.prompt_lengths[5]) + 2] = 0.0
     credit = torch.randn(3, 4)
@@ -762,7 +764,7 @@ def test_the_gradient_is_that_of_the_padded_layout(model, prompts, tokens):
 
 
 def test_the_prompt_is_shared_only_where_it_is_longer_than_what_is_answered(model, prompts):
-    """Few-shot prompts: three lines for three groups of 16. Otherwise rows."""
+    """With long few-shot prompts, three groups of 16 take three lines; otherwise each completion takes its own."""
     keep = torch.ones(48, dtype=torch.bool)
     for times, length, lines in ((8, 6, 3), (1, 20, 48)):
         rollouts = sample(model, [prompt * times for prompt in prompts], 16, length, stop_ids=())
@@ -774,8 +776,8 @@ def test_the_prompt_is_shared_only_where_it_is_longer_than_what_is_answered(mode
 
 
 def test_what_teaches_nothing_is_passed_by_and_tried_again():
-    """Problem 0 is always solved, 1 never, 2 sometimes, in epochs of three: after 3 visits, 0 and 1
-    are passed by once, lose their oldest visit, and are tried again in the next epoch."""
+    """Problem 0 is always solved, 1 never and 2 sometimes; an epoch has these three. After 3 visits 0 and 1
+    are skipped once, lose their oldest visit, and are tried again in the next epoch."""
     some = method("SkipSolved", prompts_per_step=1)
     memory, seen = {"visits": {}}, []
     for step in range(1, 16):
@@ -802,7 +804,7 @@ def test_a_problem_keeps_the_accuracies_of_its_last_three_visits():
         assert sorted(chosen) == [0, 1]
     assert memory["visits"] == {"0": [1.0, 0.0, 0.5], "1": [1.0, 0.0, 0.5]}
     some.pick(range(2), 5, memory)
-    # One of the user's own stands before it.
+    # Here a user's own advantages method hides Visits.advantages.
     with pytest.raises(DataError, match="nothing called Visits.advantages"):
         some.pick(range(2), 6, memory)
 
@@ -819,8 +821,8 @@ def test_the_curriculum_moves_from_easy_to_hard():
 
 
 def test_a_step_has_the_target_histogram():
-    """Ten problems a step: 1 2 4 2 1 with a mean in the fifths of 0 to 1. 100 problems with means
-    0, .01 .. .99."""
+    """Of the ten problems of a step 1, 2, 4, 2 and 1 have means in the fifths of 0 to 1. There are 100
+    problems, with means 0, 0.01, .., 0.99."""
     memory = {"visits": {str(i): [i / 100] for i in range(100)}}
     some = method("Stratified", prompts_per_step=10)
     for step in range(1, 6):
@@ -831,8 +833,8 @@ def test_a_step_has_the_target_histogram():
 
 
 def test_a_mean_on_a_boundary_is_not_moved_by_rounding():
-    """Accuracies are those of fp32: .7, .7 and .4 must be as hard as .6, .6 and .6, and 1, 1 and .85
-    are not above .95."""
+    """Accuracies are fp32 numbers: 0.7, 0.7 and 0.4 must be as hard as 0.6, 0.6 and 0.6, and the mean of
+    1, 1 and 0.85 is not above 0.95."""
     visits = {"0": [0.6] * 3, "1": [0.7, 0.7, 0.4], "2": [1.0, 1.0, 0.85]}
     visits = {index: torch.tensor(last).tolist() for index, last in visits.items()}
     seen = set()
@@ -841,7 +843,7 @@ def test_a_mean_on_a_boundary_is_not_moved_by_rounding():
     assert seen == {0, 1}  # a step of one problem takes it from one fifth
     memory = {"visits": {"0": visits["2"]}}
     method("SkipSolved", prompts_per_step=1).pick(range(1), 1, memory)
-    assert len(memory["visits"]["0"]) == 3  # it was not left out
+    assert len(memory["visits"]["0"]) == 3  # it was not skipped
 
 
 # ---- A cap on the KL --------------------------------------------------------------------------
@@ -871,7 +873,7 @@ def test_or_the_weights_are_those_of_the_start_again(model):
 
 
 def test_the_credit_of_a_token_is_how_much_likelier_the_teacher_finds_it(model, prompts):
-    """Computed once more from two whole forward passes."""
+    """The test computes it from two whole forward passes."""
     rollouts = sample(model, prompts, 4, 12)
     some = method("Distill", teacher_tokens=50)
     some.teacher = init_weights(type(model)(model.config), torch.Generator().manual_seed(1))
@@ -888,8 +890,8 @@ def test_a_teacher_must_be_named_and_speak_the_same_tokens(model, tokenizer):
 
 
 def test_only_the_adapters_are_trained_and_what_is_exported_is_the_adapted_model(model):
-    """Seven linear layers in each of two blocks: r * (in + out) numbers each. With B = 0 the model is
-    the base, bit for bit."""
+    """Each of two blocks has seven linear layers, and each layer r * (in + out) new numbers. With B = 0 the
+    model is the base, bit for bit."""
     start = {name: weight.clone() for name, weight in model.state_dict().items()}
     shapes = [m.weight.shape for m in model.modules() if isinstance(m, torch.nn.Linear)]
     some = method("LoRA", rank=4)
@@ -907,8 +909,8 @@ def test_only_the_adapters_are_trained_and_what_is_exported_is_the_adapted_model
 
 
 def test_thirteen_numbers_move_all_layers(model):
-    """At 0 the model is the base. Each of the 14 matrices changes by one of rank 2, also in what is
-    exported."""
+    """At 0 the model is the base. Each of the 14 matrices changes by a matrix of rank 2, and so does the
+    exported model."""
     ids = torch.randint(1, 10, (3, 9))
     start = {name: weight.clone() for name, weight in model.state_dict().items()}
     before = model(ids)

@@ -1,5 +1,5 @@
-"""notebooks/methods and recipes in runs: two steps of each method, the first of each recipe, a run
-that stops and goes on; and on a device that pretends to be CUDA (tests/pretend_gpu.py)."""
+"""notebooks/methods and recipes in runs: two steps of each method, the first step of most recipes, a run that
+stops and is resumed; and runs on a device that pretends to be CUDA (tests/pretend_gpu.py)."""
 
 import json
 import math
@@ -31,7 +31,7 @@ SAMPLE_OTHERWISE = ["Chapter", "KeepSamplingMask", "Stale", "TopP"]  # than what
 
 @pytest.fixture(scope="session")
 def needed(tmp_path_factory):
-    """What a method cannot do without: another model with random weights, canaries."""
+    """Return settings that some methods need: another model with random weights, canaries."""
     folder = tmp_path_factory.mktemp("needed")
     path = folder / "canary.jsonl"
     problems = verifiers.arithmetic(10, 40).test
@@ -44,9 +44,8 @@ def needed(tmp_path_factory):
 
 @pytest.mark.parametrize("name", SPECS)
 def test_two_steps_of_every_method(name, needed):
-    """The loop of train.py in short: problems, completions, advantages, updates. The log-probs of
-    the sampler are those of the trainer, except where a method samples in another way; the weights
-    move."""
+    """This is the loop of train.py in short: problems, completions, advantages, updates. Sampler and trainer
+    agree on the log-probs, unless the method samples in another way. Every update has a gradient."""
     model, tokenizer = load(TINY, "cpu", torch.float32)
     task = verifiers.arithmetic(train_size=50, test_size=1)
     sizes = {"prompts_per_step": 3, "num_samples": 8, "max_new_tokens": 50}
@@ -82,7 +81,7 @@ NEW = f"--model {TINY} --prompts-per-step 2 --num-samples 8 --max-new-tokens 40 
 
 
 def run(folder, name, flags):
-    """Train by command line -> (the rows of the log after step 0, config.json)."""
+    """Train by command line. Returns (the rows of the log after step 0, config.json)."""
     train.main([*flags.split(), "--device", "cpu", "--runs", str(folder), "--name", name])
     config = json.loads((folder / name / "config.json").read_text())
     return [*train.read_log(folder / name).values()][1:], config
@@ -90,13 +89,13 @@ def run(folder, name, flags):
 
 @pytest.mark.parametrize("name", ["r1-zero", "r1", "kimi-k1.5", "olmo-3"])
 def test_the_first_step_of_a_recipe(name, tmp_path):
-    """That of autorule is in test_autorule.py, that of smollm2 in test_claims.py."""
+    """autorule and smollm2 need other models: test_house.py reads autorule's flags, and .ci/readme runs smollm2."""
     (row,), _ = run(tmp_path, "r", f"@{ROOT}/notebooks/recipes/{name}.txt {NEW} --steps 1")
     assert row["trained"] > 0 and row["grad_norm"] > 0
 
 
 def test_a_constant_rate_is_what_the_flag_says(tmp_path):
-    """What moves a weight first under Adam is the rate: here the whole of it, in train.py a fifth."""
+    """Adam's first step moves a weight by the learning rate: with constant.py that is --lr, without it less."""
     moved = []
     for flags in ("", f" --method {METHODS}/constant.py"):
         log, _ = run(tmp_path, f"run{len(moved)}", f"{NEW} --steps 1 --lr 1e-3{flags}")
@@ -111,14 +110,14 @@ INEXACT = ["Stale"]  # its docstring says that a resumed run differs
 
 
 def six_sums():
-    """So few that the problems of a step depend on what the steps before have seen of them."""
+    """Return so small a task that earlier steps decide which problems a step gets."""
     return verifiers.arithmetic(train_size=6, test_size=2)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SPECS)
 def test_a_run_of_every_method_goes_on_where_it_stopped(name, needed, tmp_path):
-    """Four steps are two and two, bit for bit: the weights, the method's state and its memory."""
+    """Four steps give the same bits as two and two more: the weights, the method's state and its memory."""
     own = needed.get(name, {}).items()
     first = f"{NEW} --max-new-tokens 24 --steps 4 --save-every 2 --eval-every 2"
     first += f" --task {__file__}:six_sums --method {METHODS}/{SPECS[name]}"
@@ -139,7 +138,7 @@ def test_a_run_of_every_method_goes_on_where_it_stopped(name, needed, tmp_path):
     base = load(TINY)[0].state_dict()
     moved = [key for key, weight in whole.items() if not torch.equal(weight, base[key])]
     assert moved
-    if name == "LoRA":  # embeddings and norms are those of the base
+    if name == "LoRA":  # embeddings and norms stay those of the base
         assert all(key.endswith("_proj.weight") for key in moved)
 
 
@@ -154,8 +153,7 @@ def watched(needed):
 
 
 def test_the_canary_warns_when_the_strict_share_falls_alone(watched, monkeypatch, capsys):
-    """50 canaries, of which 90 % are right, then 80 %, within the noise, then 20 % while the reward
-    rises."""
+    """Of 50 canaries 90 % are right, then 80 % (within the noise), then 20 %, while the reward rises."""
     shares = iter([0.9, 0.8, 0.2])
 
     def measured(*_):
@@ -181,7 +179,7 @@ def test_canaries_are_sampled_and_judged_letter_by_letter(watched):
     problem = {"problem": "1/2=", "answer": "0.5"}
     assert canary.strictest(r"\boxed{0.5}", problem)[0] == 1
     assert canary.strictest(r"\boxed{1/2}", problem)[0] == 0  # equal by value
-    assert canary.strictest(r"\boxed{7} \boxed{0.5}", problem)[0] == 0  # a guess too many
+    assert canary.strictest(r"\boxed{7} \boxed{0.5}", problem)[0] == 0  # two answers
     row = {"reward": 0.5, "eval_accuracy": 0.1}
     watched.after_step(row, load(TINY)[0])
     assert 0 < row["canary"] < 1
@@ -206,7 +204,7 @@ class Capped(KLCap, LoRA, DAPO):
 
 
 def short(completion, problem):
-    """Paid now and then, also where it was cut off: no group agrees."""
+    """Reward by the parity of the length, also if cut off, so that groups have unequal rewards."""
     return -float(len(completion) % 2), {"short": -float(len(completion) % 2)}
 
 
@@ -220,8 +218,8 @@ def short(completion, problem):
     ],
 )
 def test_what_a_method_makes_stays_on_the_device(method, flags, tmp_path, monkeypatch):
-    """Those that make or keep tensors of their own, some of them in one class. Two updates of each of
-    two steps, without the preflight."""
+    """These methods make or keep tensors, and some are combined in one class. Each of two steps makes two
+    updates; there is no preflight."""
     monkeypatch.setitem(verifiers.REWARDS, "short", short)
     monkeypatch.setattr(train, "preflight", lambda run: None)
     flags += f" --method {method} --model {TINY} --device cuda --steps 2 --reward short"

@@ -1,8 +1,8 @@
-"""The notebooks: each runs from top to bottom, shortened by its parameters, and what is saved in it came from a run.
+"""The notebooks: each runs from top to bottom, shortened by its parameters, and its saved outputs come from a run.
 
 A cell tagged "parameters" near the top holds plain assignments; the test puts a cell with the values below behind it.
-What a cell prints must be what is saved, unless it follows from a value that was shortened. Where completions are
-sampled this holds on the kind of CPU that saved them: others round, and so draw, otherwise.
+What a cell prints must equal its saved output, unless it depends on a shortened value. Notebooks that sample are only
+compared on the kind of CPU that saved them, because other CPUs round, and so sample, differently.
 """
 
 import ast
@@ -20,7 +20,7 @@ from nbclient.exceptions import CellTimeoutError, DeadKernelError
 from conftest import ROOT
 
 PATHS = sorted((ROOT / "notebooks").glob("*.ipynb"), key=lambda path: int(path.stem.split("_")[0]))
-SECONDS = 240  # for a cell; the longest takes half a minute on a quiet machine, and machines are busy at times
+SECONDS = 240  # limit for a cell; on an idle machine the longest takes half a minute
 SHORT = {  # by the number of the notebook; RUNS is a temporary folder
     "0": {"STEPS": 5, "CHANGED": 5, "PROBLEMS": 4},
     "1": {"STEPS": 2, "G": 8},
@@ -29,7 +29,7 @@ SHORT = {  # by the number of the notebook; RUNS is a temporary folder
     "5": {"STEPS": 2, "SEEDS": [0], "WARMUP": 0},
     "7": {"SEEDS": [0]},
 }
-QUICK = {*"12368"}  # run with every change, in some ten seconds each; the others with --slow
+QUICK = {*"12368"}  # these take about ten seconds each; the others need --slow
 SAMPLED = {*"0123457", "10"}
 
 
@@ -43,7 +43,7 @@ def marked(path):
 
 
 def names_in(tree, kind):
-    """The names that are read (ast.Load) or assigned (ast.Store), at any depth."""
+    """Return the names that are read (ast.Load) or assigned (ast.Store), at any depth."""
     names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
     return {node.id for node in names if isinstance(node.ctx, kind)}
 
@@ -54,7 +54,7 @@ def defined_in(tree):
 
 
 def shorten(cells, values, runs):
-    """Put the values, and RUNS if it is a parameter, behind the parameters cell -> all that was set."""
+    """Set the values, and RUNS if it is a parameter, in a cell after the parameters. Returns the names that were set."""
     for i, cell in enumerate(cells):
         if "parameters" in cell.metadata.get("tags", []):
             names = names_in(ast.parse(cell.source), ast.Store)
@@ -68,8 +68,8 @@ def shorten(cells, values, runs):
 
 
 def of_the_saved_size(cells, shortened):
-    """The indices of the code cells that do not follow from what was shortened. A cell that does may have changed
-    whatever it names that a cell before it made."""
+    """Yield the indices of the code cells that do not depend on shortened values. A cell that does may have changed every
+    earlier value that it names."""
     other, made = {*shortened}, set()
     for i, cell in enumerate(cells):
         tree = ast.parse(cell.source)
@@ -83,14 +83,14 @@ def of_the_saved_size(cells, shortened):
 
 
 def printed(cell):
-    """What it prints, without numbers, and the numbers. Figures and widgets are not compared."""
+    """Return the text that a cell prints, with # for its decimals, and the decimals. Figures and widgets do not count."""
     number = r"-?\d+\.\d+(?:e-?\d+)?|\b\d+e-\d+"
     text = "".join(out["text"] for out in cell.outputs if out.get("name") == "stdout")
     return re.sub(number, "#", text), [float(n) for n in re.findall(number, text)]
 
 
 def cpu():
-    """The kind of this machine's processor."""
+    """Return the model name of this machine's processor."""
     info = Path("/proc/cpuinfo")
     found = re.search(r"model name\s*: (.*)", info.read_text()) if info.exists() else None
     return found[1] if found else platform.processor()
@@ -112,7 +112,7 @@ def test_a_notebook_runs_and_prints_what_is_saved_in_it(path, tmp_path, monkeypa
     try:
         execute(notebook, path.parent)
     except (CellTimeoutError, DeadKernelError, RuntimeError):
-        # once in some thirty runs, on a busy machine, a kernel stood still and never said so
+        # on a busy machine a kernel sometimes hangs, about once in thirty runs: try again
         execute(notebook, path.parent)
     if number_of(path) in SAMPLED and notebook.metadata.get("cpu") != cpu():
         return
@@ -126,8 +126,8 @@ def test_a_notebook_runs_and_prints_what_is_saved_in_it(path, tmp_path, monkeypa
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
 def test_a_notebook_is_saved_as_it_ran(path):
-    """And is small: its figures are PNGs with a palette (PIL: quantize(32, method=MAXCOVERAGE, kmeans=3)), which halves
-    the size of the notebooks. They are 700 pixels wide, as look/style.py draws them."""
+    """It is also small: its figures are PNGs with a palette (PIL: quantize(32, method=MAXCOVERAGE, kmeans=3)), which halves
+    its size. They are 700 pixels wide, as look/style.py draws them."""
     notebook = nbformat.read(path, as_version=4)
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert [cell.execution_count for cell in cells] == [*range(1, len(cells) + 1)]
@@ -164,7 +164,7 @@ TEXTS = "text/plain", "text/markdown"
 
 
 def sections_of(cells):
-    """For each section, what stands before the first one included: its text, and what its cells contain and print."""
+    """Return [text, what its cells contain and print] for each section, and first for all that precedes them."""
     sections = [["", ""]]
     for cell in cells:
         if cell.cell_type == "markdown":
@@ -182,7 +182,7 @@ def sections_of(cells):
 
 
 def numbers_in(text):
-    """The numbers with a point, and those before a percent sign: each as (text, value, half of its last digit)."""
+    """Yield (text, value, half a unit of the last digit) for each number with a decimal point or a percent sign."""
     for number, percent in re.findall(r"(?<![\w.])(\d[\d,]*(?:\.\d+)?(?:e-?\d+)?)( ?\\?%)?", text):
         unit = 0.01 if percent else 1.0
         if percent or "." in number:
@@ -195,8 +195,8 @@ def numbers_in(text):
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
 def test_a_number_in_the_text_is_printed_by_its_section(path):
-    """Or rounded from one that is, or part of a formula, of code, or of a sentence with a link to where it is from.
-    Remember, and what stands before the first section, may quote any section; an answer is of a run of its own."""
+    """It may also be rounded from a printed number, or part of a formula, of code, or of a sentence that links to its
+    source. Remember, and the text before the first section, may quote any section. Answers (Try) are not checked."""
     formula = re.compile(r"\$\$.+?\$\$|\$.+?\$", re.S)
     code = re.compile(
         r"```.+?```|`.+?`|[Cc]hapter \d\.\d|\(\d\.\d.*?\)", re.S

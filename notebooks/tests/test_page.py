@@ -1,4 +1,4 @@
-"""page.py: it computes what the scripts compute, on a page that imports nothing of ours."""
+"""page.py computes what the scripts compute, on one page that imports none of our files."""
 
 import ast
 import re
@@ -36,7 +36,7 @@ def test_it_fits_on_a_page_and_stands_alone():
 
 
 def notebook_cells(kind):
-    """The cells of notebook 0."""
+    """Return the cells of notebook 0 of this kind."""
     (path,) = (ROOT / "notebooks").glob("0_*.ipynb")
     return [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == kind]
 
@@ -54,7 +54,7 @@ def test_notebook_0_reads_all_of_it_piece_by_piece():
 
 @pytest.fixture(scope="module", params=["tiny", "tied", "untied"])
 def folder(request, tmp_path_factory):
-    """notebooks/tiny, or a random Qwen3 of transformers: in shards, or in bf16."""
+    """Return notebooks/tiny, or a random Qwen3 written by transformers: tied in shards, or untied in bf16."""
     if request.param == "tiny":
         return TINY
     path = tmp_path_factory.mktemp(request.param)
@@ -69,13 +69,13 @@ def folder(request, tmp_path_factory):
 
 @pytest.fixture
 def both(folder):
-    """The model of the page, and ours with its tokenizer."""
+    """Return the page's model, and ours with its tokenizer."""
     torch.manual_seed(0)
     return page.Qwen3(folder), *load(folder)
 
 
 def completions(ours, tokenizer, num=G):
-    """Sampled by ours from prompts of different lengths -> (Rollouts, and what the page reads in its layout)."""
+    """Sample with our model from prompts of different lengths. Returns (Rollouts, the same in the page's layout)."""
     prompts = [tokenizer.encode(text) for text in ("25+7=", "90+8+7+6+5=", "11+1+2=")]
     rollouts = rlvr.sample(ours, prompts, num, max_new_tokens=30)
     start = max(map(len, prompts))
@@ -99,7 +99,7 @@ def test_its_logits_are_those_of_model_py_and_its_log_probs_those_of_the_sampler
 
 
 def test_its_greedy_completions_are_those_of_sample(both):
-    """With its cache: it reads each token once."""
+    """page.sample uses its cache and reads each token once."""
     theirs, ours, tokenizer = both
     prompts = [tokenizer.encode(text) for text in ("25+7=", "90+8+7+6+5=", "11+1+2=")]
     expected = rlvr.sample(ours, prompts, 1, max_new_tokens=30, temperature=0.0)
@@ -149,7 +149,7 @@ def test_it_reads_the_box_that_verifiers_py_reads(text):
 
 
 def test_a_step_is_adamw_on_the_gradient_of_what_was_sampled(monkeypatch):
-    """At the temperature of the sampling. Held-out problems are asked once, greedily. What is cut off earns nothing."""
+    """Log-probs are at the sampling temperature. Held-out problems are evaluated once, greedily. Cut off earns 0."""
     torch.manual_seed(0)
     model, twin = page.Qwen3(TINY), page.Qwen3(TINY)
     calls, sampled = [], []
@@ -181,7 +181,7 @@ def test_a_step_is_adamw_on_the_gradient_of_what_was_sampled(monkeypatch):
 
 
 def test_the_command_trains_a_checkpoint_of_ones_own(folder, tmp_path, monkeypatch, capsys):
-    """With two steps of a few tokens."""
+    """It makes two steps with a few tokens."""
     problems = "".join(f'{{"problem": "{n}+1=", "answer": {n + 1}}}\n\n' for n in range(20, 30))
     (tmp_path / "problems.jsonl").write_text(problems)
     source = PAGE.read_text()
@@ -207,14 +207,14 @@ def test_the_readme_shows_lines_of_the_page():
 
 
 def accuracies(text):
-    """{(step, what is measured): its value} of what the page prints"""
+    """Return {(step, name): value} from the page's output."""
     found = re.findall(r"^step +(\d+)  (held-out accuracy|reward) (\S+)", text, flags=re.M)
     return {(int(step), what): float(value) for step, what, value in found}
 
 
 @pytest.mark.slow
 def test_the_readme_shows_what_the_page_prints():
-    """To .05: another kind of CPU rounds otherwise, and so draws other completions."""
+    """They agree to 0.05: another kind of CPU rounds differently, and so samples other completions."""
     (block,) = re.findall(r"^```\n(step   0  held-out.*?)^```", README, flags=re.M | re.S)
     printed = subprocess.run([sys.executable, PAGE], capture_output=True, text=True).stdout
     shown, found = accuracies(block), accuracies(printed)
@@ -224,8 +224,8 @@ def test_the_readme_shows_what_the_page_prints():
 
 @pytest.mark.slow
 def test_it_learns_as_the_main_command_does(tmp_path, monkeypatch):
-    """Over three seeds, at the same reward and at a constant learning rate, which is the page's: means of five steps
-    differ by less than .1. (One such mean of one seed varies by .04.)"""
+    """With the page's reward and its constant learning rate, means over three seeds and five steps differ by less than
+    0.1. (A mean over five steps of one seed varies by 0.04.)"""
     monkeypatch.setattr(train, "set_learning_rate", lambda run, step: run.flags.lr)
     curves, others = [], []
     for seed in range(3):
@@ -249,7 +249,7 @@ def test_a_change_is_on_one_line_of_the_page():
 
 
 def test_a_changed_page_is_judged_by_the_page_as_it_is(capsys, monkeypatch):
-    """A thousand on top is paid, and is not counted as accuracy."""
+    """The change adds 1,000 to every reward. The accuracy ignores that."""
     monkeypatch.setitem(changes.CHANGES, "rich", (changes.REWARD, f"{changes.REWARD} + 1000"))
     accuracies = changes.tell("rich", steps=2)
     assert len(accuracies) == 2 and all(0.1 < accuracy < 0.5 for accuracy in accuracies)
@@ -257,7 +257,7 @@ def test_a_changed_page_is_judged_by_the_page_as_it_is(capsys, monkeypatch):
 
 
 def test_each_code_line_of_the_core_is_in_one_row_of_the_ledger(monkeypatch):
-    """A new section, or a new file, must find its row; a function that a row names exists."""
+    """A new section or file needs a row, and every function that a row names exists."""
     lines = [line for name in ledger.CORE for line in ledger.code_lines(ROOT / f"{name}.py")]
     assert sum(n for _, n, *_ in ledger.counted()) == len(lines) > 3000
     places = [place for row in ledger.ROWS.values() for place in row.split(" | ")[0].split(", ")]

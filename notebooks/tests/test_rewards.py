@@ -1,4 +1,4 @@
-"""notebooks/rewards/, how verdicts become a reward (verifiers.py, section 4), and the hacks that a reward must not pay."""
+"""notebooks/rewards/, how scores become a reward (verifiers.py, section 4), and hacks that must not be rewarded."""
 
 import math
 import shutil
@@ -113,9 +113,9 @@ def test_search_agent_reward(trajectory, reward):
 
 
 def test_bleu_by_hand():
-    """the cat sat on the mat / the cat is on the mat: 5 of 6 words; pairs 3 of 5, triples 1 of 4
-    and fours 0 of 3, each plus one above and below: 4/6, 2/5, 1/4. (5/6 * 4/6 * 2/5 * 1/4)^(1/4) =
-    0.4855, and the lengths are equal."""
+    """Against "the cat is on the mat", "the cat sat on the mat" has 5 of 6 words, 3 of 5 pairs, 1 of 4
+    triples and 0 of 3 fours. One is added to numerator and denominator of the last three: 4/6, 2/5, 1/4.
+    The lengths are equal, and (5/6 * 4/6 * 2/5 * 1/4)^(1/4) = 0.4855."""
     out = structured.verify_translation("The cat sat on the mat", "the cat is on the mat")
     assert out["precisions"] == pytest.approx([5 / 6, 4 / 6, 2 / 5, 1 / 4])
     assert out["brevity"] == 1.0
@@ -143,7 +143,7 @@ def test_bleu_clips_counts_and_takes_the_reference_closest_in_length():
         ("66+3=69;69+2=72", 1, 2),
         ("so 2*3+1 = 6+1 = 7, and \\frac12+\\frac12 = 2", 2, 3),  # a chain is two equations
         ("area = 2 × 3 = 6. Then 1,000 + 1 = 1,001", 2, 2),
-        ("2x = 6, so x = 3", 0, 0),  # free variables: not judged
+        ("2x = 6, so x = 3", 0, 0),  # free variables: they do not count
         ("1=1;1=1;5=5.0;2+2=2+2", 0, 0),  # trivial
         ("2+2=4;2+2=4;2 + 2 = 4;3+3=7", 1, 2),  # repeated
         ("half of 10 = 5; 20% of 50 = 10; cost - 3 = 5; floor(7/2) = 3; 22/7 ≈ 3.14; 5 != 6", 0, 0),
@@ -193,7 +193,7 @@ def test_the_wrong_step_is_where_the_share_falls(found, place):
 
 
 def test_few_continuations_of_a_wrong_step_are_right_and_many_of_a_right_one(base):
-    """The base works with what the step says: 59-8=51 leads to 58, and 59-8=41 does not. What was cut off is not right."""
+    """The base continues from the last step: after 51-1=50 it gets 58, after 51-1=40 it does not. Cut off is wrong."""
     torch.manual_seed(0)
     texts = ["<think>59-8=51;51-1=50;50+8=58", "<think>59-8=51;51-1=40;"]
     good, bad = process.shares(*base, TASK, SUM, texts, N=32)
@@ -202,7 +202,7 @@ def test_few_continuations_of_a_wrong_step_are_right_and_many_of_a_right_one(bas
 
 
 def test_a_vote_refuses_what_one_judge_alone_believes(base):
-    """The question in the box is equal by value, and neither the text nor the majority's number."""
+    """The question in the box has the right value, but neither the right text nor the majority's number."""
     torch.manual_seed(0)
 
     def by_value(completion, problem):
@@ -216,7 +216,7 @@ def test_a_vote_refuses_what_one_judge_alone_believes(base):
 
 
 def test_states_stand_at_the_end_of_steps(base):
-    """Of 25+7=32;32-4=28 behind ; and behind the last 8: what the model knows there without what follows."""
+    """For 25+7=32;32-4=28 they are the states at ; and at the last 8. They do not depend on what follows."""
     model, tokenizer = base
     found = process.at_steps(*base, "25+7-4=", "<think>25+7=32;32-4=28</think>")
     assert found.shape == (2, model.config.hidden_size)
@@ -227,7 +227,7 @@ def test_states_stand_at_the_end_of_steps(base):
 
 
 def test_the_logistic_regression_finds_the_line():
-    """Labels that depend on the first number alone: .9 above 0, .1 below."""
+    """Labels depend on the first number alone: they are 0.9 above 0, and 0.1 below."""
     states = torch.tensor([[-1.0, 1], [-1, -1], [1, 1], [1, -1]])
     labels = torch.tensor([0.1, 0.1, 0.9, 0.9])
     weight, bias = process.fit(states, labels)
@@ -239,7 +239,7 @@ def test_the_logistic_regression_finds_the_line():
     [("mean", [0.6, 0.9, 0, 0]), ("min", [0.3, 0.9, 0, 0]), ("sum", [1.2, 0.9, 0, 0])],
 )
 def test_a_process_reward_by_hand(total, paid, monkeypatch):
-    """Two steps, one step, none, and one that is cut off. The sum pays the longer one more, the others less."""
+    """Completions have two steps, one, none, or are cut off. Only the sum rewards two steps more than one."""
     said = {"two": [0.9, 0.3], "one": [0.9], "none": [], "cut off": [0.9]}
     monkeypatch.setattr(process, "process_model", lambda: lambda problem, text: said[text])
     method = process.ProcessReward(total=total)
@@ -288,9 +288,9 @@ def test_the_weights_of_the_chapters_pass():
 
 
 def test_the_curriculum_of_the_chapter():
-    """Verifier-based RL, section 6.3: correctness; from step 1000 + 0.1 format; from step 3000 +
-    0.1 cost. The training loop sets problem["step"]; an evaluation has none, and asks for
-    everything."""
+    """Verifier-based RL, section 6.3: correctness, from step 1000 also 0.1 format, from step 3000 also
+    0.1 cost. The training loop sets problem["step"]; in an evaluation, which has no step, the last
+    phase counts."""
     costly = reasoning.with_term(tagged_reward, "cost", lambda *_: 0.5, 0.1)
     reward = reasoning.Curriculum([(0, boxed_reward), (1000, tagged_reward), (3000, costly)])
     steps = (0, 999, 1000, 2999, 3000, 9999)
@@ -311,14 +311,14 @@ def test_the_curriculum_of_the_chapter():
     ],
 )
 def test_two_of_three_verifiers(text, votes):
-    """Of the last box, the first box and the last number: each is overruled by the two others in a row above."""
+    """They read the last box, the first box and the last number. In three rows above two overrule the third."""
     reward, parts = robust_reward(text, TWO)
     assert (reward, parts["votes"]) == (float(votes >= 2), votes)
     assert parts["answered"] == float("boxed" in text)
 
 
 def test_score_group_is_the_chapters_example():
-    """Right, wrong, no tags, right: 1.10, 0.10, 0.00, 1.10, with mean 0.575 and std 0.526."""
+    """Right, wrong, without tags and right earn 1.10, 0.10, 0.00 and 1.10, with mean 0.575 and std 0.526."""
     texts = [tagged("x = 2"), tagged("x = 3", "\\boxed{3}"), "\\boxed{2}", tagged("again 2")]
     out = reasoning.score_group(texts, "2")
     assert out["rewards"] == pytest.approx([1.10, 0.10, 0.00, 1.10])
@@ -327,7 +327,7 @@ def test_score_group_is_the_chapters_example():
 
 
 def math_reward(prompt, completion, meta):
-    """The chapter's, with our verifier: 0, 0.1 or 1.1."""
+    """The chapter's reward, with our verifier: 0, 0.1 or 1.1."""
     return aggregate(verify_math(completion, meta["answer"]), MATH_RULES)
 
 
@@ -336,8 +336,8 @@ def length_term(prompt, completion, meta):
 
 
 def test_addition_is_composition():
-    """1.1 for the answer, -0.03 for three words; a term that reads the prompt or the meta data is told of both. As
-    --reward FILE:NAME the problem is the meta data, and each term stands in the log."""
+    """The answer earns 1.1, and three words cost 0.03. A term gets the prompt and the metadata. With --reward FILE:NAME
+    the problem is the metadata, and each term is a column of the log."""
     terms = [reasoning.RewardFn(f.__name__, f) for f in (math_reward, length_term)]
     combined = reasoning.make_reward(*terms)
     assert combined("Solve.", tagged("x = 2"), {"answer": "2"}) == pytest.approx(1.1 - 0.03)
@@ -378,7 +378,7 @@ def test_code_parts_reward(response, more, reward):
 
 
 def test_three_tests_of_many():
-    """f doubles all but 7: three tests that miss 7 pay 1, three with it (1 + 2/3) / 2. A program that passes none: 0."""
+    """f doubles all but 7: it earns 1 if 7 is not among the three tests, else (1 + 2/3) / 2. Passing none earns 0."""
     tests = [f"assert f({n}) == {2 * n}" for n in (2, 4, 5, 7, 8, 9)]
     problems = [{"problem": str(k), "tests": tests} for k in range(12)]
     said = fence("def f(n): return 2 * n if n != 7 else 0")
@@ -393,8 +393,8 @@ def test_the_last_block_behind_the_thinking_is_the_program():
     assert extract_code("<think>```python\na\n```</think>no") is None
     assert extract_code("<think>```python\na\n```") is None  # it never stopped thinking
     assert extract_code(fence("a") + "```text\nb\n```") == "a\n"
-    assert extract_code(fence("a") + "```python\nb") is None  # not closed: as with boxes, no answer
-    assert extract_code("```python\na\n```python\nb\n```") == "b\n"  # the last, one was left open
+    assert extract_code(fence("a") + "```python\nb") is None  # like a box that is not closed
+    assert extract_code("```python\na\n```python\nb\n```") == "b\n"  # the first is not closed
     inner = 'def f():\n    """\n    ```python\n    f()\n    ```\n    """\n'
     assert extract_code(fence(inner)).rstrip() == inner.rstrip()  # a docstring ends no block
 
@@ -479,12 +479,12 @@ def test_the_lengths_are_the_chapters():
 
 
 def test_design_a():
-    """R1-Zero: accuracy + 0.1 format. Rewards, mean and differences are the chapter's to the digit,
-    but not the rest:
+    """R1-Zero: accuracy + 0.1 format. Rewards, mean and differences agree with the chapter to the digit,
+    but the rest does not:
 
     variance = (4 * 0.1833^2 + 0.0833^2 + 0.8167^2) / 6 = 0.8083 / 6 = 0.1347, so std = 0.367, where
     the chapter says 0.345 (with G - 1 it is 0.402). Its advantages +0.53, +0.24, -2.37 follow from
-    0.345; right are +0.50, +0.23, -2.22. Two more points: its code always subtracts for rambling
+    0.345; the right values are +0.50, +0.23, -2.22. Two more points: its code always subtracts for rambling
     (rollout 3 would have 0.94), so the preset must not; and it gives 0 to rollout 4, which has no
     tags, where this table has 1.00: needs_tags=False."""
     rewards, advantages = judge(ReasoningReward(w_lang=0.0, w_ramble=0.0, needs_tags=False))
@@ -493,7 +493,7 @@ def test_design_a():
     assert [round(r - mean, 3) for r in rewards] == [0.183, 0.183, 0.183, 0.083, -0.817, 0.183]
     printed = [round((r - mean) / 0.345, 2) for r in rewards]
     assert printed == [0.53, 0.53, 0.53, 0.24, -2.37, 0.53]
-    assert [round(a, 2) for a in advantages] == [0.50, 0.50, 0.50, 0.23, -2.22, 0.50]  # as it is
+    assert [round(a, 2) for a in advantages] == [0.50, 0.50, 0.50, 0.23, -2.22, 0.50]  # correct
 
 
 def test_design_b():
@@ -546,8 +546,8 @@ def test_exercise_3_format_only():
 
 
 def test_exercise_4_a_length_bonus_needs_a_penalty():
-    """w_len = 0.3. Off: the rambler has 1.1 + 0.3 = 1.40 against 1.1 + 0.3 * 142 / 256 = 1.27. On:
-    1.40 - 0.16 = 1.24, so the purposeful long rollout wins, by 0.03."""
+    """w_len = 0.3. Without the penalty the rambler gets 1.1 + 0.3 = 1.40, against 1.1 + 0.3 * 142 / 256 =
+    1.27. With it he gets 1.40 - 0.16 = 1.24, so the purposeful long rollout wins by 0.03."""
     on = ReasoningReward(w_len=0.3, needs_tags=False)
     off = ReasoningReward(w_len=0.3, w_ramble=0.0, needs_tags=False)
     assert [round(r, 2) for r in judge(off)[0][:3]] == [1.12, 1.27, 1.40]
@@ -557,9 +557,9 @@ def test_exercise_4_a_length_bonus_needs_a_penalty():
 
 def test_the_presets_are_the_chapters_tables():
     """R1-Zero and R1 differ in the penalties alone. The chapter says that all but accuracy is
-    "below 0.5", but its own language weight is 0.5; and by its other rule (accuracy at least 60 %)
-    Olmo 3 would fail if penalties were counted: 1.0 / (1.0 + 0.1 + 0.2 + 0.3 + 0.5) = 48 %. Of what
-    can be earned it is 1.0 / 1.3 = 77 %."""
+    "below 0.5", but its own language weight is 0.5. By its other rule (accuracy at least 60 %) Olmo 3
+    would fail if penalties were counted: 1.0 / (1.0 + 0.1 + 0.2 + 0.3 + 0.5) = 48 %. Accuracy is
+    1.0 / 1.3 = 77 % of what can be earned."""
     columns = ("w_acc", "w_fmt", "w_len", "w_lang", "w_rep", "len_cap")
     table = {
         name: tuple(getattr(preset, column, 0.0) for column in columns)
@@ -588,8 +588,8 @@ def test_language_consistency(text, mixed):
 
 
 def test_repetition_is_a_term_of_its_own():
-    """Repetition r = 0.98, say: 0.3 * (0.98 - 0.3) / 0.7 = 0.29 is taken off. And what is broken
-    earns 0 as before."""
+    """If the repetition is 0.98, then 0.3 * (0.98 - 0.3) / 0.7 = 0.29 is subtracted. A broken form still
+    earns 0."""
     said = tagged("one more time " * 100)
     plain = ReasoningReward()(said, "2")
     less = RepetitionReward(w_rep=0.3)(said, "2")
@@ -615,8 +615,8 @@ def test_a_refusal_behind_the_thinking(said, refuses):
 
 
 def test_kimis_process_term_is_for_one_problem_in_twenty():
-    """One of two equations holds, 0.5 of 0.05; on other problems the term is 0, for a whole group. One in ten of the
-    chosen is held out, as of all."""
+    """One of two equations holds, so half of 0.05 is added; on other problems the term is 0, for the whole group. About
+    one in ten of the chosen problems is held out, as of all problems."""
     problems = [{"problem": f"number {i}", "answer": "2"} for i in range(4000)]
     paid = [problem for problem in problems if reasoning.one_in(20)(problem)]
     assert 160 < len(paid) < 240 and 10 < sum(map(verifiers.held_out, paid)) < 32
@@ -625,12 +625,11 @@ def test_kimis_process_term_is_for_one_problem_in_twenty():
         value, parts = reasoning.kimi_process(said, problem)
         assert value == pytest.approx(kimi(said, problem)[0] + 0.05 * score)
         assert parts["process"] == score
-    assert process.steps_score("2+2=4", TWO) == 0.0  # no tags: all is 0, this too
+    assert process.steps_score("2+2=4", TWO) == 0.0  # without tags all terms are 0
 
 
 def test_autorules_judge_fills_the_slot_of_r1(monkeypatch):
-    """Three of four rules get a Yes: 1.1 + 0.2 * 0.75. What AutoRule itself would pay, 10 times as much, does not
-    count."""
+    """Three of four rules get a Yes: 1.1 + 0.2 * 0.75. AutoRule's own scaling of its reward, by 10, does not count."""
     from notebooks.autorule import autorule
 
     rules = [f"rule {k}" for k in range(4)]
@@ -647,7 +646,7 @@ def reasoned(think, box="2", form="<think>{}</think><answer>{}</answer>", **give
 
 
 def test_the_reward_for_reasoning_term_by_term():
-    """acc + 0.1 fmt + len - 0.5 for a second script. len: 500 words are a quarter beyond the 400, of 0.3."""
+    """acc + 0.1 fmt + len - 0.5 for a second script. 500 words exceed 400 by a quarter, so len is -0.3 / 4."""
     assert reasoned("so it is") == 1.1 and reasoned("so it is", "3") == 0.1
     assert reasoned("word " * 500) == 1.025 and reasoned("word " * 2000) == 0.8
     assert reasoned("\u56e0\u5f0f\u5206\u89e3 it is") == 0.6
@@ -656,8 +655,8 @@ def test_the_reward_for_reasoning_term_by_term():
 
 
 def test_the_reward_for_reasoning_pays_nothing_for_broken_tags():
-    """Not even where a box without any tags is enough. For such a box the chapter has 0.0 in the
-    listing and 1.00 in the walkthrough; with 0.0 the mean of Design A is 4.5 / 6 = 0.75."""
+    """That also holds with needs_tags=False, where a box without any tags is enough. For such a box the
+    chapter has 0.0 in the listing and 1.00 in the walkthrough; with 0.0 the mean of Design A is 0.75."""
     for form in ("<think>{} {}", "{}</think>{}", "<answer>{}</answer>{}", "{} {}<answer>"):
         assert reasoned("so", form=form) == reasoned("so", form=form, needs_tags=False) == 0
     assert reasoned("so", form="{} {}") == 0
@@ -723,7 +722,7 @@ def test_every_reward_takes_anything(name):
 
 
 # ---- Reward hacks, each named after what it tries ----------------------------------------------------
-# The rollout must earn no more than an honest one. Fourteen rows stand in the chapters' tables: six in "Rule-Based
+# The rollout must earn no more than an honest one. The chapters' tables have fourteen rows: six in "Rule-Based
 # Rewards for Verifiable Tasks", eight in "Reward Design for Reasoning", three of them the same. The chapter on
 # verifier-based RL adds quotas, patterns and votes. The two rows about programs, printing the unit tests and reading
 # the truth from a file, are hacks of verify_code and tested there.
@@ -752,19 +751,19 @@ def boxes(*values):
     "reward", [boxed_reward, tagged_reward, R1_ZERO, R1, kimi, olmo, steps_reward]
 )
 def test_many_boxes_with_different_values(reward):
-    """Hedging. The last one counts; and one that is not closed is no answer, not a way back to the
-    one before."""
+    """This is hedging. The last box counts. If it is not closed, there is no answer: the box before it does
+    not count instead."""
     for rollout in (boxes(42, 41), boxes(40, 42, 41), boxes(42).replace("}</", "}\\boxed{4</")):
         assert reward(rollout, PROBLEM)[1]["accuracy"] == 0.0
         assert reward(rollout, PROBLEM)[0] <= reward(WRONG, PROBLEM)[0]
-    assert first_box(boxes(42, 41), PROBLEM)[0] == 1.0  # the textbook's search would have paid
+    assert first_box(boxes(42, 41), PROBLEM)[0] == 1.0  # the textbook's search would reward it
 
 
 @pytest.mark.parametrize("think", ["", "   \n", "hm", "......."])
 def test_empty_think(think):
     rollout = tagged(think, "\\boxed{42}")
     assert verify_format(rollout)["think_length"] == 0.0
-    assert earned(rollout) <= earned(HONEST)  # the chapter's listing pays for the tags alone
+    assert earned(rollout) <= earned(HONEST)  # the chapter's listing rewards the tags alone
     assert behind_guards(rollout) <= behind_guards(HONEST) - 0.5
 
 
@@ -778,24 +777,23 @@ def test_empty_think(think):
     ],
 )
 def test_copy_the_answer_into_think(think):
-    """The chapter's patch, no box in the thinking, misses its own example, "The answer is 42"; its
-    other one, 8 words, would refuse its ideal rollout, "Factor: (x-2)(x-3)=0. Smaller is 2.", which
-    has 5. So: what is left without the answer and the words that announce it."""
+    """The chapter's patch, no box in the thinking, misses its own example, "The answer is 42". Its other
+    patch, at least 8 words, refuses its ideal rollout, "Factor: (x-2)(x-3)=0. Smaller is 2.", which has
+    5. So is_hacking measures what is left without the answer and the words that announce it."""
     rollout = tagged(think, "\\boxed{42}")
     assert is_hacking(rollout) and behind_guards(rollout) < behind_guards(HONEST) - 0.4
 
 
 def test_repeat_the_answer_a_thousand_times():
-    # Repetition is on top: no bonus to win.
+    # The penalty for repetition exceeds any bonus.
     assert earned(boxes(*[42] * 1000)) <= earned(HONEST) - 0.2
     assert tagged_reward(boxes(*[42] * 1000), PROBLEM)[0] == tagged_reward(HONEST, PROBLEM)[0]
 
 
 @pytest.mark.parametrize("digits", ["４２", "𝟒𝟐", "4\u200b2"])
 def test_look_alike_digits(digits):
-    """Both sides are normalised (NFKC). That a look-alike earns what the digits earn is no hack but
-    the repair of one: an unnoticed rejection of right answers. Letters that only look alike stay
-    different."""
+    """Both sides are normalised (NFKC), so look-alike digits earn what the digits earn: otherwise right
+    answers would be rejected unnoticed. Letters that only look alike stay different."""
     assert earned(boxes(digits)) == earned(HONEST)
     for letter in "ZᏎ":  # the second is Cherokee
         assert verify_math(boxes(f"{letter}2"), "42")["answer"] == 0.0
@@ -811,15 +809,15 @@ def test_bilingual_thinking():
     "filler", ["let me think, hmm, wait, ", "let_me_think,_hmm,_wait,_", "嗯让我再想想", "6*7=42;"]
 )
 def test_rambling_to_inflate_the_length_bonus(filler):
-    """612 words of talk to itself, also without spaces. Paid by length alone it would win."""
+    """10,000 characters of talking to itself, also without spaces. A reward for length alone would let it win."""
     rollout = HONEST.replace("<think>", "<think>" + filler * (10_000 // len(filler)))
     naive = ReasoningReward(w_len=0.3, w_ramble=0.0, w_lang=0.0)
     assert naive(rollout, "42")["R"] > naive(HONEST, "42")["R"] and earned(rollout) < earned(HONEST)
 
 
 def test_never_close_the_thinking():
-    """End-of-sequence suppression: a completion that was cut off earns nothing, whatever it holds
-    so far."""
+    """This is end-of-sequence suppression. A completion that was cut off earns nothing, whatever it
+    contains."""
     assert earned(HONEST.partition("</think>")[0]) == 0.0
     assert earned(HONEST, truncated=True) == 0.0  # rlvr.score does the same for all rewards
     assert ReasoningReward(needs_tags=False)("<think>it is \\boxed{42}", "42")["R"] == 0.0
@@ -870,9 +868,9 @@ def test_spam_with_tool_calls_and_forge_their_results():
 )
 def test_adversarial_patterns(rollout, hacking):
     """The chapter's three: a bare assertion (答案显然是 42), a template ("based on the above, 42"), a
-    box right behind </think>. The third, </think>.*\\boxed, matches HONEST, like every answer in
-    the form; the second an honest last sentence; and two are strings in a list on whose items
-    .search is called. is_hacking asks for a derivation: in "6*7=42" six characters are one."""
+    box right after </think>. The third, </think>.*\\boxed, matches HONEST, like every answer in the
+    form; the second matches an honest last sentence; and two are strings in a list on whose items
+    .search is called. is_hacking asks for a derivation: "6*7=42" has one of six characters."""
     assert is_hacking(rollout) == hacking
     assert guards.derivation("The answer is 42.", "42") == 0
     assert guards.derivation("6*7=42", "42") == 6
@@ -891,7 +889,7 @@ def test_true_equations_do_not_make_up_for_a_wrong_answer():
 
 @pytest.mark.parametrize("name", REASONING_PRESETS)
 def test_no_form_pays_like_the_answer(name):
-    """The best that a wrong answer can do against the plainest right one."""
+    """It compares the best wrong answer with the plainest right one."""
     reward = REASONING_PRESETS[name]
     wrong = WRONG.replace("and", " ".join(f"word{i}" for i in range(390)))
     assert reward(wrong, "42")["R"] < 0.35 < 1.0 <= reward(HONEST, "42")["R"]

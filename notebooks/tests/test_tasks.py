@@ -42,7 +42,7 @@ def test_a_right_completion_earns_at_least_1_and_that_of_another_family_nothing(
     ],
 )  # fmt: skip
 def test_a_choice_is_named_by_its_letter_or_its_text(said, right):
-    """A letter with another choice's text behind it is two guesses, and so is "C or B"."""
+    """A letter followed by another choice's text is two guesses, and so is "C or B"."""
     assert families.choice_reward(f"so \\boxed{{{said}}}", PROBLEMS[1])[0] == right
 
 
@@ -59,13 +59,13 @@ def test_a_family_that_nobody_judges_is_named():
 
 
 def polite(completion, problem):
-    """In place of a reward model: a number for any text, and no right or wrong."""
+    """Stands in for a reward model: it gives any text a number, and calls none right."""
     assert problem["problem"] == "hello"  # without the words that ask for it
     return 0.7 * ("please" in completion), {"accuracy": 0.0}
 
 
 def test_a_mixture_of_what_rules_judge_and_what_a_model_judges():
-    """70 % sums and 30 % of one problem, which comes again; each has its own words and reward."""
+    """70 % are sums, and 30 % are one problem, repeated. Each has its own prompt and reward."""
     talk = Task("talk", [{"problem": "hello", "answer": "-"}], [], "Say: {problem}", polite)
     task = families.mixture({"sums": (0.7, arithmetic()), "talk": (0.3, talk)}, 100)
     check_task(task)
@@ -113,7 +113,7 @@ def test_every_answer_earns_the_reward_and_no_held_out_problem_is_trained_on(nam
 
 
 def test_no_held_out_sum_has_its_twin_in_training_or_stands_in_a_prompt():
-    """13 + 18 is held out: neither it nor 18 + 13 is trained on. (Split by single sums, 57 of 72 had their twin there.)"""
+    """If 13 + 18 is held out, neither it nor 18 + 13 is trained on. (Split by sums, 57 of 72 have a twin in training.)"""
     known = {frozenset(pair) for pair in [*smollm2.TRAIN, *smollm2.SHOWN]}
     held_out = {frozenset(pair) for pair in smollm2.TEST}
     assert not known & held_out and len(held_out) == 72
@@ -121,7 +121,7 @@ def test_no_held_out_sum_has_its_twin_in_training_or_stands_in_a_prompt():
 
 
 def test_perplexity_of_a_model_that_knows_nothing(model, tokenizer):
-    """All logits equal: each of the V tokens has probability 1 / V, and the perplexity is V."""
+    """If all logits are equal, each of the V tokens has probability 1 / V, and the perplexity is V."""
     with torch.no_grad():
         for weight in model.parameters():
             weight.zero_()
@@ -129,8 +129,8 @@ def test_perplexity_of_a_model_that_knows_nothing(model, tokenizer):
 
 
 def test_a_row_of_a_model_has_a_cell_for_each_column(any_text, monkeypatch):
-    """On two problems of each task. Random weights get nothing right: of each task another share is
-    called right."""
+    """Each task has two problems. Random weights get nothing right, so the test calls another share of
+    each task right."""
     shares = {"sums": 32 / 64, "words": 1 / 8, "larger": 2 / 8, "differences": 3 / 8}
     shares["three-terms"] = 4 / 8
     sample_base = smollm2.sample_base

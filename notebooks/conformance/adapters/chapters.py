@@ -49,7 +49,7 @@ class Chapter9_5:
             return False
 
     def reward(text, truth, finished):
-        needs(finished, "a reward is not told")
+        needs(finished, "a reward sees the text only")
         answer = Chapter9_5.extract(text)
         return 0.0 if answer is None else float(Chapter9_5.grade(answer, truth))
 
@@ -90,7 +90,7 @@ class Rules:
         return answer == truth.strip()
 
     def reward(text, truth, finished):
-        needs(finished, "a reward is not told")
+        needs(finished, "a reward sees the text only")
         return 1.0 if Rules.extract(text) == truth.strip() else 0.0
 
 
@@ -129,6 +129,6 @@ class Verifiers:
         return answer.strip() == truth.strip()
 
     def reward(text, truth, finished):
-        needs(finished, "a reward is not told")
+        needs(finished, "a reward sees the text only")
         answer = Rules.extract(text)
         return 0.0 if answer is None else float(Verifiers.grade(answer, truth))

@@ -398,7 +398,7 @@ def reasoning_from_scratch():
         return -torch.tensor(sums).diff(dim=0).T
 
     def reward(text, truth, finished):
-        needs(finished, "a reward is not told")
+        needs(finished, "a reward sees the text only")
         return ch06.reward_rlvr(text, truth)
 
     def grade(answer, truth):

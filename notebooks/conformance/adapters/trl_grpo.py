@@ -171,5 +171,5 @@ def step(model, reference, kl_coef, ids, mask, rewards):
 
 def reward(text, truth, finished):
     """Call trl.rewards.accuracy_reward, which only sees the text."""
-    needs(finished, "a reward is not told: see mask_truncated_completions")
+    needs(finished, "a reward sees the text only: see mask_truncated_completions")
     return accuracy_reward([[{"role": "assistant", "content": text}]], [f"${truth}$"])[0]
