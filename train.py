@@ -634,10 +634,9 @@ def preflight(run):
         f"{means['truncated']:.0%} cut off; rewards differ in {means['mixed']:.0%} of the groups"
     )
     rewards = batch.rewards.flatten()
-    for row in (rewards.argmax(), rewards.argmin()):
+    for row in dict.fromkeys((rewards.argmax().item(), rewards.argmin().item())):
         text = transcript(batch.texts[row], batch.turns[row] if batch.turns else [])
-        text = shown(text[-400:])
-        print(f"a completion with reward {rewards[row]:.2f}:\n{text}")
+        print(f"a completion with reward {rewards[row]:.2f}:\n{shown(text[-400:])}")
     why_stop = None
     if means["failed"] > 0.5:
         why_stop = f"the verifier fails on {means['failed']:.0%} of the texts; see the warnings"
