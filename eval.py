@@ -214,6 +214,13 @@ def read_run(known):
     """Return the flags and settings of the run, if the model is a run. In any case, the default
     is one sampled completion per problem."""
     folder = Path(known.get("model", ""))
+    if (folder / "progress.json").exists():
+        raise ModelError(
+            f"{folder} is a checkpoint, not a model. To evaluate it, copy the run, delete the later "
+            "checkpoints there, and let `train.py --resume --name COPY --steps STEP` write final/"
+        )
+    if folder.name == "final":
+        folder = folder.parent
     run = read_config(folder)
     if run and not (folder / "final").is_dir():
         finish = f"train.py --resume --name {folder.name!r} --runs {str(folder.parent)!r}"

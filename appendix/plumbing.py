@@ -387,7 +387,10 @@ def read_command(argv, kind, base, about, run_of, defaults_for=None, may_change=
             if name not in names:
                 raise ValueError(f"{place} has {name}, an unknown flag; use the version it names")
             if values[name] != run[name]:
-                raise ValueError(f"leave out {name}: in {place} it is {run[name]!r}")
+                raise ValueError(
+                    f"leave out --{name.replace('_', '-')}: in {place} it is {run[name]!r}. "
+                    "Another value needs a new run"
+                )
         method = get_method(base, spec, fields_in(values, settings))
         return kind(**fields_in(values, kind)), method
     except (ValueError, argparse.ArgumentError) as error:

@@ -421,6 +421,19 @@ def test_a_mistyped_run_is_named_and_an_unfinished_one_says_how_to_finish_it(tmp
     assert command[3:] == ["--name", "a half", "--runs", str(tmp_path)]
 
 
+def test_final_stands_for_its_run_and_a_checkpoint_is_not_a_model(tmp_path):
+    final, step = tmp_path / "final", tmp_path / "checkpoints" / "step_000002"
+    for folder, file in ((final, "../config.json"), (step, "progress.json")):
+        folder.mkdir(parents=True)
+        config = {"flags": {"task": "one-digit"}, "settings": {"temperature": 0.5}}
+        (folder / file).write_text(json.dumps(config))
+    args, method = evaluation.parse_args([str(final)])
+    assert (args.model, args.task) == (str(final), "one-digit")
+    assert method.settings.temperature == 0.5
+    with pytest.raises(ModelError, match="a checkpoint, not a model. To evaluate it, copy the run"):
+        evaluation.parse_args([str(step)])
+
+
 def test_a_file_of_flags_may_name_the_model(tmp_path):
     """Then the first argument is not a model."""
     (tmp_path / "flags.txt").write_text("--model somewhere --greedy\n")

@@ -182,7 +182,7 @@ def test_the_viewer_shows_a_mixed_group_or_what_is_paid_most(tmp_path, capsys):
     shown = capsys.readouterr().out
     paid = [line.split()[1] for line in shown.splitlines() if "reward" in line]
     assert paid == ["1.00,", "0.50,"]
-    with pytest.raises(DataError, match="has nothing of step 2"):
+    with pytest.raises(DataError, match="has no step 2"):
         show.main([str(run), "--step", "2"])
 
 
