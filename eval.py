@@ -216,8 +216,8 @@ def read_run(known):
     folder = Path(known.get("model", ""))
     if (folder / "progress.json").exists():
         raise ModelError(
-            f"{folder} is a checkpoint, not a model. To evaluate it, copy the run, delete its later "
-            "checkpoints, and let `train.py --resume --name COPY --steps STEP` write final/"
+            f"{folder} is a checkpoint, not a model. To evaluate it, copy the run, delete later "
+            "checkpoints there, and let `train.py --resume --name COPY --steps STEP` write final/"
         )
     if folder.name == "final":
         folder = folder.parent

@@ -183,8 +183,10 @@ class Turns:
         reply = environment.reply(text) if self.task.turns else None
         new = END
         if reply is not None:
-            reply = str(reply)[:LONGEST_REPLY]
+            reply = reply[:LONGEST_REPLY]
             new = self.ids_of(reply, getattr(environment, "role", "user"), ids[-1], stopped)
+            if self.tokenizer.unknown in new:
+                raise ValueError(f"the model has no token for some letters of the reply {reply!r}")
             self.begins[row] = len(ids) + len(new)
         problem["turns"].append((text, reply))
         return new

@@ -286,14 +286,12 @@ def counted_step():
     in_fp32 = functools.partial(one_micro_batch, autocast=False)
     token = {dtype: counted(one_token, dtype) for dtype in (BF16, torch.float32)}
     update = {BF16: counted(one_micro_batch), torch.float32: counted(in_fp32)}
-    copies = counted(in_fp32, BF16)  # no autocast, weights in bf16
     print(f"one token of {ROWS} rows after {PROMPT + TOKENS // 2}; {MICRO} rows in an update")
     for name, (kernels, moved, flops) in (
         ("token, bf16", token[BF16]),
         ("token, fp32", token[torch.float32]),
         ("update, bf16", update[BF16]),
         ("update, fp32", update[torch.float32]),
-        ("on bf16 copies", copies),
     ):
         print(f"{name:15} {kernels:6,} kernels, {moved / 1e9:7.2f} GB, {flops / 1e12:6.2f} TFLOP")
     micros = ROWS / MICRO
@@ -301,12 +299,10 @@ def counted_step():
     for card, (bandwidth, rate, dtype) in CARDS.items():
         seconds = [TOKENS * token[dtype][0] * START, TOKENS * token[dtype][1] / bandwidth]
         seconds += [micros * update[dtype][2] / rate, micros * update[dtype][1] / bandwidth]
-        seconds += [micros * copies[1] / bandwidth] if dtype == BF16 else []
         rows.append([card, *(f"{value:.1f}" for value in seconds)])
-        rows[-1] += [""] * (6 - len(rows[-1]))
         print(*(cell.rjust(15) for cell in rows[-1]))
     columns = ["seconds, at least", "sampling: starting kernels", "moving bytes"]
-    columns += ["update: computing", "moving bytes", "the same on bf16 copies"]
+    columns += ["update: computing", "moving bytes"]
     return {"columns": columns, "rows": rows}
 
 

@@ -331,14 +331,27 @@ def test_what_an_environment_writes_is_never_paid(policy, tokenizer):
     assert batch.rewards.tolist() == [[0.0, 1.0]]
 
 
-def test_a_reply_of_any_length_and_kind_is_bounded(policy, tokenizer):
-    class Endless(Answers):
-        def __init__(self, problem):
-            self.replies = iter([10**3000, "1" * 10**7])
+class Says10Million(Answers):
+    def reply(self, text):
+        return "1" * 10**7
 
-    batch = said(policy, tokenizer, task_with(Endless), ["1</tool>"], limit=9000)
-    first, second, *_ = [reply for _, reply in batch.turns[0]]
-    assert len(first) == 3001 and len(second) == 4000
+
+def test_a_reply_of_any_length_is_bounded(policy, tokenizer):
+    batch = said(policy, tokenizer, task_with(Says10Million), ["1</tool>"], limit=9000)
+    assert len(batch.turns[0][0][1]) == 4000
+
+
+@pytest.mark.parametrize("reply, why", [(12, "int"), ("higher", "no token for some letters")])
+def test_a_reply_is_text_that_the_model_can_read(reply, why, policy, tokenizer):
+    """Otherwise the model would read "??????", and nobody would notice."""
+
+    class Unreadable(Answers):
+        def reply(self, text):
+            return reply
+
+    with pytest.warns(UserWarning, match=f"environment failed .*{why}"):
+        batch = said(policy, tokenizer, task_with(Unreadable), ["1</tool>"])
+    assert batch.parts[0]["failed"] == 1.0
 
 
 def test_a_method_that_samples_without_the_environment_is_told_so(policy, tokenizer):

@@ -241,8 +241,7 @@ def worth(rules, seed):
     aligned = np.nanmean(autorule.alignment(chosen, rejected))
     shuffled = np.nanmean(autorule.alignment(*swapped))
     _, undecided, against = autorule.margins(chosen, rejected)
-    found = {"alignment": aligned, "shuffled": shuffled}
-    return found | {"undecided": undecided, "against": against}
+    return {"alignment": aligned, "shuffled": shuffled, "undecided": undecided, "against": against}
 
 
 def agreements(seed):

@@ -3,13 +3,15 @@
     task.reward = of_trl(f)                          TRL's f(prompts, completions, **columns) -> list
     GRPOTrainer(reward_funcs=for_trl(reward), ..)    one of our rewards in TRL
     task.turns = lambda problem: Stepped(make(), problem, read)
-    task.turns = lambda problem: Served(client().sync(), problem, read)      a session of an OpenEnv server
+    task.turns = lambda problem: Stepped(client().sync(), problem, read)     a session of an OpenEnv server
     task.reward = steps_reward                       the sum of the steps' rewards
 
 read turns the text of a turn into an action, or None if it has no action: then the completion ends. The text comes
 from a model, so read must match it against a pattern and never run it. Tested with Gymnasium 1.4, TRL 1.16, and a
-local server of openenv-core 0.3.
+local server of openenv-core 0.3, which must allow one session for each completion of a batch (max_concurrent_envs).
 """
+
+from verifiers import checked
 
 
 def of_trl(function, chat=False):
@@ -29,13 +31,16 @@ def of_trl(function, chat=False):
 
 
 def for_trl(reward):
-    """Return one of our rewards as TRL's. The columns of the data set become the problem."""
+    """Return one of our rewards as TRL's. The columns of the data set become the problem. If a completion is a
+    conversation, the reward gets the text of its last message."""
 
     def function(completions, **columns):  # TRL also passes its trainer's state and functions
         columns = {name: values for name, values in columns.items() if isinstance(values, list)}
         rows = [dict(zip(columns, values)) for values in zip(*columns.values())]
-        return [reward(text, row)[0] for text, row in zip(completions, rows)]
+        texts = [text if isinstance(text, str) else text[-1]["content"] for text in completions]
+        return [checked(reward(text, row))[0] for text, row in zip(texts, rows)]
 
+    function.__name__ = reward.__name__  # TRL logs each reward by its name
     return function
 
 
@@ -61,11 +66,6 @@ class Stepped:
 
     def close(self):
         self.environment.close()
-
-
-class Served(Stepped):
-    """A session of an OpenEnv server, through its synchronous client. The session ends once the batch has been scored.
-    The server must allow one session for each completion of a batch (max_concurrent_envs)."""
 
 
 def steps_reward(completion, problem):

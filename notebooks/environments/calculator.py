@@ -61,8 +61,7 @@ def products(train_size=5000, test_size=500, seed=0):
             sides[side][problem["problem"]] = problem
     train = [*sides[False].values()]
     test = [*sides[True].values()]
-    stops = ("</tool>",)
-    return Task("products", train, test, "{problem}", tagged_reward, stops, Calculator)
+    return Task("products", train, test, "{problem}", tagged_reward, ("</tool>",), Calculator)
 
 
 def silent():

@@ -37,9 +37,7 @@ def show(run, step=None, groups=1, best_first=False):
     check_run(run)
     files = sorted(Path(run, "samples").glob(f"{name}.jsonl.gz"))
     if not files:
-        why = (
-            "no completions yet" if step is None else f"no step {step} (step 1 is before training)"
-        )
+        why = "no completions yet" if step is None else f"no step {step} (the first is 1)"
         raise DataError(f"{run}/samples has {why}: give a step that the run has made")
     config = json.loads(Path(run, "config.json").read_text(encoding="utf-8"))
     G = config["settings"]["num_samples"]

@@ -166,7 +166,7 @@ def test_a_step_may_return_an_object():
     """OpenEnv's steps do. The session stays open until close, which roll_out calls at the end."""
     results = [SimpleNamespace(observation=n, reward=0.5, done=n > 2) for n in (2, 3)]
     world = Mock(**{"step.side_effect": results})
-    served = adapters.Served(world, {"seed": 0}, int)
+    served = adapters.Stepped(world, {"seed": 0}, int)
     assert served.reply("1") == "2" and not world.close.called
     assert served.reply("2") is None and not world.close.called  # the reward may still look
     served.close()
