@@ -28,10 +28,10 @@ from rlvr import GRPO, limit_sampling, records_of, roll_out
 
 def evaluate(records, num_samples, ks=()):
     """Summarise the records of num_samples completions per problem (rlvr.records_of). Returns a
-    dict: n is the number of problems; low and high are the 95 % interval of the accuracy; pass@k,
-    majority@k and likeliest@k have a value for each k in ks. The other values are means over the
-    completions. pass@k only counts completions with accuracy 1 as right. majority@k and likeliest@k
-    choose one of the first k completions of each problem without looking at their scores."""
+    dict: n is the number of problems; low and high are the 95 % interval of the accuracy; pass@k
+    and majority@k have a value for each k in ks. The other values are means over the completions.
+    pass@k only counts completions with accuracy 1 as right. majority@k is the accuracy of a
+    majority vote among the first k completions of each problem."""
     accuracy = torch.tensor([record["accuracy"] for record in records], dtype=torch.float64)
     accuracy = accuracy.view(-1, num_samples)  # (P, G)
     low, high = clustered_interval(accuracy.mean(1).tolist(), num_samples)
@@ -42,9 +42,8 @@ def evaluate(records, num_samples, ks=()):
     for k in ks:
         summary[f"pass@{k}"] = statistics.fmean(pass_at_k(num_samples, c, k) for c in right)
         firsts = [records[i : i + k] for i in range(0, len(records), num_samples)]
-        for choose in (majority, likeliest):
-            chosen = [choose(group)["accuracy"] for group in firsts]
-            summary[f"{choose.__name__}@{k}"] = statistics.fmean(chosen)
+        chosen = [majority(group)["accuracy"] for group in firsts]
+        summary[f"majority@{k}"] = statistics.fmean(chosen)
     return summary
 
 
@@ -58,12 +57,6 @@ def majority(records):
         if box and not record["truncated"]:
             votes.setdefault(box, []).append(record)
     return max(votes.values(), key=len, default=records)[0]
-
-
-def likeliest(records):
-    """Best of N without a verifier: return the completion whose tokens had the highest mean
-    log-prob when sampled. (With a perfect verifier, best of N is pass@N.)"""
-    return max(records, key=lambda record: record.get("mean_logp", 0.0))
 
 
 def wilson_interval(share, n):
@@ -120,7 +113,7 @@ class TaskFlags:
     )
     task: str = option(
         None,
-        "arithmetic, math, math500, a .jsonl file of problems, or file.py:function (default of "
+        "arithmetic, math, math500, a .jsonl or .csv file, or file.py:function (default of "
         "train.py: math, or arithmetic for a tiny model; of eval.py: math500)",
     )
     reward: str = option(
@@ -173,7 +166,7 @@ class Flags(TaskFlags):
     )
     greedy: bool = option(False, "greedy decoding only; skip the sampled evaluation")
     k: tuple = option(
-        (), "print pass@k, majority@k and likeliest@k for these k, at most --num-samples", type=int
+        (), "print pass@k and majority@k for these k, at most --num-samples", type=int
     )
     train: bool = option(False, "evaluate on training problems (for notebooks/look/filter.py)")
     out: str = option(None, "append every completion to this .jsonl file, after a header")
@@ -250,10 +243,9 @@ def evaluate_model(name, task, problems, method, args):
 
     def report(decoding, num_samples, temperature, ks=()):
         batch = roll_out(method, model, tokenizer, task, problems, num_samples, temperature)
-        logps = (batch.rollouts.logp * batch.rollouts.mask).sum(1)
         records = records_of(batch)
-        for record, logp in zip(records, logps.tolist()):
-            record.update(mean_logp=logp / record["length"], model=name, decoding=decoding)
+        for record in records:
+            record.update(model=name, decoding=decoding)
         append_rows(args.out, records)
         summary = evaluate(records, num_samples, ks)
         print(f"{decoding:13}", *(cell(summary[column], column) for column in COLUMNS))

@@ -459,7 +459,7 @@ def token_advantages(method, batch):
     shapes = [batch.rewards.shape, mask.shape]  # (P, G) or (B, T-1)
     fits = isinstance(advantages, torch.Tensor) and advantages.shape in shapes
     if not fits or not advantages.isfinite().all():
-        raise bad_return(method, "advantages", advantages, f"a tensor of finite numbers: {shapes}")
+        raise bad_return(method, "advantages", advantages, f"finite numbers of shape {shapes}")
     return advantages.to(mask.device).reshape(len(mask), -1) * mask
 
 
@@ -719,8 +719,9 @@ class Stopped(Exception):
 
 def bad_return(method, function, value, expected):
     """The error to raise when a function of your own method returns something unusable."""
-    found = f"{function} returns {' '.join(str(value).split())[:100]}, not {expected}"
-    return DataError(f"method {type(method).__name__}: {found}")
+    found = f"{' '.join(str(value).split())[:100]} {getattr(value, 'shape', '')}".strip()
+    why = f"{function} returns {found}, not {expected}"
+    return DataError(f"method {type(method).__name__}: {why}")
 
 
 @dataclass
@@ -728,7 +729,7 @@ class Settings:
     """The settings of a method, each with its default and a line of help. Your own method may
     leave out the help: `height: float = 0.5`."""
 
-    prompts_per_step: int = option(8, "P: problems per step (departure 10)")
+    prompts_per_step: int = option(8, "P: problems per step (rlvr.py, departure 10)")
     num_samples: int = option(8, "G: completions per problem; 16 for a tiny model, 1 in eval.py")
     max_new_tokens: int = option(
         512, "longest completion, in tokens; 80 when training a tiny model"
@@ -737,8 +738,8 @@ class Settings:
         None,
         "tokens sampled at once; fewer save memory (default: 49152, or fewer to fit the GPU)",
     )
-    temperature: float = option(1.0, "for sampling and for log-probs in the loss (departure 7)")
-    updates_per_batch: int = option(1, "updates on the same completions (departure 3)")
+    temperature: float = option(1.0, "for sampling and the loss (rlvr.py, departure 7)")
+    updates_per_batch: int = option(1, "updates on the same completions (rlvr.py, departure 3)")
     scale: str = option("std", "what to divide a group's advantages by: std or none (Dr. GRPO)")
     norm: str = option(
         "token",

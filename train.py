@@ -163,7 +163,7 @@ def set_learning_rate(run, step):
     cosine = 0.55 + 0.45 * math.cos(math.pi * step / run.flags.steps)
     for group, rate in zip(run.optimizer.param_groups, run.rates):
         group["lr"] = rate * warm_up * cosine
-    return run.flags.lr * warm_up * cosine
+    return group["lr"]
 
 
 def update(run, batch, advantages, old_logp=None):

@@ -13,9 +13,11 @@ The scripts use these functions and classes:
 import argparse
 import contextlib
 import difflib
+import csv
 import gzip
 import hashlib
 import importlib
+import io
 import json
 import os
 import queue
@@ -82,7 +84,7 @@ def shown(text):
 
 def read_problems(path):
     """Read problems from a .jsonl file (one object per line) or a .json file (one list), which may
-    be gzipped.
+    be gzipped, or from a .csv file with a line of names.
 
     A problem has "problem" or "question", and "answer" (text, a number, or GSM8K's solution ####
     answer) or "tests" (asserts, or pairs for verify_stdio). "held_out" may say whether it is for
@@ -92,6 +94,9 @@ def read_problems(path):
         return [
             _problem(row, f"{path}, entry {n}") for n, row in enumerate(read_json(text, path), 1)
         ]
+    if str(path).endswith(".csv"):
+        rows = csv.DictReader(io.StringIO(text), restkey="more")
+        return [_problem(row, f"{path}, row {n}") for n, row in enumerate(rows, 1)]
     lines = [(f"{path}, line {n}", line) for n, line in enumerate(text.split("\n"), 1)]
     return [_problem(read_json(line, where), where) for where, line in lines if line.strip()]
 
@@ -271,16 +276,22 @@ def find_method(base, spec):
     defaults = {f.name: f.default for f in fields(settings)}
     lost = [name for name in kind.__annotations__ if name in vars(kind)]
     lost += [name for name, value in defaults.items() if getattr(settings, name, value) != value]
-    for name, value in vars(settings).items():
-        if name[0] != "_" and name not in defaults and isinstance(value, (str, int, float, tuple)):
-            lost.append(name)
+    lost += [name for name in vars(settings) if name[0] != "_" and name not in defaults]
     for name in lost:
         form = f"`@dataclass class Settings({base.__name__}.Settings)`: `{name}: type = ..`"
         raise DataError(f"{spec}: {name} would be no flag: write it, with its type, in {form}")
-    for name in set(dir(kind)) - set(dir(base)):
-        for near in difflib.get_close_matches(name, dir(base), 1, 0.75):
-            raise DataError(f"{spec}: nothing calls {name}; did you mean {near}? Rename it")
+    refuse_unused(kind, base, read_text(module.__file__))
     return kind
+
+
+def refuse_unused(kind, base, text):
+    """Raise DataError for a method that overrides nothing, and whose name is nowhere else in the
+    text of its file. It is probably misspelt, and the training would be plain GRPO."""
+    for name in set(dir(kind)) - set(dir(base)):
+        overrides = sum(name in vars(each) for each in kind.__mro__) > 1
+        if not overrides and f"def {name}(" in text and len(re.findall(rf"\b{name}\b", text)) == 1:
+            known = ", ".join(name for name in dir(base) if name[0] != "_")
+            raise DataError(f"{kind.__name__}: nothing calls {name}. A method may override {known}")
 
 
 def get_method(base, spec, settings):

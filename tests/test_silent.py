@@ -270,8 +270,8 @@ def test_roll_out_sees_its_problems_and_whether_they_are_trained_on(tmp_path, wr
 @pytest.mark.parametrize(
     "name, message",
     [
-        ("Misspelt", "nothing calls advantage; did you mean advantages?"),
-        ("Below", "nothing calls advantage; did you mean advantages?"),
+        ("Misspelt", "nothing calls advantage. A method may override Settings, advantages, "),
+        ("Below", "nothing calls advantage. A method may override Settings, advantages, "),
         ("Undecorated", "temperature would be no flag: write it, with its type, in `@dataclass"),
         ("Untyped", "temperature would be no flag: write it, with its type, in `@dataclass"),
     ],
@@ -518,8 +518,8 @@ def test_a_misspelt_flag_has_one_suggestion(script, near, capsys):
 
 
 def test_a_file_of_another_type_is_named_at_once():
-    with pytest.raises(DataError, match="'x.csv'.* problems: .jsonl, .json, .gz .pandas' to_json"):
-        verifiers.get_task("x.csv")
+    with pytest.raises(DataError, match="'x.xlsx'.* problems: .jsonl, .json, .gz, .csv"):
+        verifiers.get_task("x.xlsx")
 
 
 def test_a_reward_that_is_cancelled_costs_its_neighbours_nothing():

@@ -1,5 +1,6 @@
 """verifiers.py: what a completion earns, where problems come from, and how plug-ins are found."""
 
+import csv
 import gzip
 import itertools
 import json
@@ -148,7 +149,7 @@ def test_the_instruction_asks_for_what_the_reward_reads(tmp_path):
 
 def test_problems_from_jsonl_and_json_in_the_columns_of_other_sets(tmp_path):
     """It reads AIME's capitals, AMC's floats, and the answer after GSM8K's ####. Other columns stay. Files may
-    be gzipped, and have empty lines."""
+    be gzipped, and have empty lines. A .csv file holds texts only."""
     rows = [
         {"problem": "1+1", "answer": "2", "level": 3},
         {"ID": "I-1", "Problem": "a?", "Solution": "So 3.", "Answer": 3},
@@ -158,6 +159,16 @@ def test_problems_from_jsonl_and_json_in_the_columns_of_other_sets(tmp_path):
     (tmp_path / "a.json").write_text(json.dumps(rows))
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n\n" for row in rows))
     write_rows(tmp_path / "a.jsonl.gz", rows)
+    with open(tmp_path / "a.csv", "w", newline="") as file:
+        writer = csv.DictWriter(file, ["problem", "answer"])
+        writer.writeheader()
+        writer.writerows([{"problem": "a,\nb?", "answer": 3}, {"problem": "c?"}])
+    with pytest.raises(DataError, match='a.csv, row 2: needs "problem"'):
+        get_task(f"{tmp_path}/a.csv")
+    (tmp_path / "a.csv").write_text("Question,Answer,level\n1+1,2,3\n")
+    assert read_problems(tmp_path / "a.csv") == [
+        {"question": "1+1", "problem": "1+1", "answer": "2", "level": "3"}
+    ]
     for name in ("a.json", "a.jsonl", "a.jsonl.gz"):
         problems = read_problems(tmp_path / name)
         expected = [("1+1", "2"), ("a?", "3"), ("b?", "27.0"), ("c?", "4")]
