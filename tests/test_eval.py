@@ -285,7 +285,7 @@ def test_rewards_of_any_scale_are_taken_as_they_are(returned, accuracy):
     result = returned if len(returned) == 2 else returned[0]
     rewards, (part,) = score(ended(1), [""], [{}], lambda text, problem: result)
     assert rewards.item() == pytest.approx(float(returned[0]))
-    assert (part["accuracy"], part["failed"]) == (accuracy, 0)
+    assert (part["accuracy"], part["answered"], part["failed"]) == (accuracy, 1, 0)
 
 
 NONSENSE = [math.nan, (math.nan, {}), (math.inf, {}), (1.0, None), "1"]
