@@ -87,7 +87,7 @@ def turns(prompt, sampled, replies, tokenizer):
     left = list(replies)
     environment = SimpleNamespace(reply=lambda text: left.pop(0) if left else None)
     task = SimpleNamespace(turns=lambda problem: environment, stops=())
-    tokenizer.template = "plain"
+    vars(tokenizer).update(template="plain", unknown=None)
     drawn = list(sampled[0])
     for reply, ids in zip(replies, sampled[1:]):
         drawn += [0] * len(tokenizer.encode(reply)) + ids
