@@ -396,6 +396,8 @@ def test_bad_flags_are_refused_before_anything_is_loaded(tmp_path, capsys):
             evaluation.parse_args(["x", *flags])
         said = capsys.readouterr().err.splitlines() or [str(refused.value)]
         assert re.search(rf"\b{flags[0][2:]}\b", said[-1].replace("_", "-"))
+    with pytest.raises(SystemExit, match="give a model as the first argument"):
+        evaluation.parse_args([])
     with pytest.raises(DataError, match="there is no task 'maths'"):
         evaluation.main([ranks.base(), "--task", "maths"])
     with pytest.raises(OSError, match="nowhere"):
