@@ -214,7 +214,7 @@ def test_a_completion_that_was_cut_off_earns_at_most_nothing():
     assert [part["truncated"] for part in parts] == [0, 1, 0, 1]
 
 
-@pytest.mark.filterwarnings("ignore:the verifier failed")
+@pytest.mark.filterwarnings("ignore:the verifier or environment failed")
 def test_a_verifier_that_raises_costs_a_reward_and_not_the_run():
     def reward(text, problem):
         return 1 / (float(text) or sys.exit(3)), {}
@@ -228,7 +228,7 @@ def test_a_verifier_that_raises_costs_a_reward_and_not_the_run():
         score(ended(4), texts, [{}] * 4, reward)
 
 
-@pytest.mark.filterwarnings("ignore:the verifier failed")
+@pytest.mark.filterwarnings("ignore:the verifier or environment failed")
 def test_to_make_the_verifier_fail_earns_no_more_than_the_worst_of_the_group():
     """The reward is minus the distance from 7. It fails for words, which must not come out nearest."""
 
@@ -242,7 +242,7 @@ def test_to_make_the_verifier_fail_earns_no_more_than_the_worst_of_the_group():
     assert rewards.tolist() == [[-2, -2, -1], [-7, -7, -2]]
 
 
-@pytest.mark.filterwarnings("ignore:the verifier failed")
+@pytest.mark.filterwarnings("ignore:the verifier or environment failed")
 @pytest.mark.alone
 def test_a_verifier_that_hangs_costs_its_completion_and_a_slow_one_nothing(monkeypatch):
     """A verifier times out only if no verifier at all returns for a minute, here 0.3 s. Six slow ones, of

@@ -50,6 +50,13 @@ def test_extract_boxed_answer(text, answer, reason):
     assert extract_boxed_answer(text) == expected, reason
 
 
+def test_only_a_short_list_is_compared_item_by_item():
+    """The order does not count, so n items are n^2 comparisons. A long list is compared as a text."""
+    few, many = [[str(n) for n in range(count)] for count in (20, 100)]
+    assert grade_answer(",".join(few), ",".join(reversed(few)))
+    assert not grade_answer(",".join(many), ",".join(reversed(many)))
+
+
 def test_extraction_is_linear(no_hang):
     assert extract_boxed_answer(r"\boxed{" * 100_000) is None
     assert extract_boxed_answer(r"\boxed{" * 100_000 + "}" * 100_000) == ""

@@ -663,7 +663,7 @@ def broken_later(text, problem):
 """
 
 
-@pytest.mark.filterwarnings("ignore:the verifier failed")
+@pytest.mark.filterwarnings("ignore:the verifier or environment failed")
 @pytest.mark.parametrize(
     "name, flags, message",
     [
@@ -714,7 +714,7 @@ def test_few_completions_prove_little_so_they_only_warn(write, capsys):
     assert re.search("warning:\n *no group has unequal rewards", capsys.readouterr().out)
 
 
-@pytest.mark.filterwarnings("ignore:the verifier failed")
+@pytest.mark.filterwarnings("ignore:the verifier or environment failed")
 def test_a_verifier_that_fails_on_everything_stops_the_run(tmp_path, write):
     with pytest.raises(SystemExit, match="the verifier failed.*step 2 is saved"):
         run(tmp_path, "--steps", "9", "--reward", f"{write(REWARDS)}:broken_later")
