@@ -122,7 +122,10 @@ def test_killed_in_the_middle_of_sampling_update_and_save(whole, name, when, log
     assert process.exitcode == -signal.SIGKILL
     assert checkpoints(whole.with_name(name))[-1] == f"step_{kept:06d}"
     assert last_step(whole.with_name(name)) == logged
+    for partial in whole.with_name(name).glob("checkpoints/partial"):
+        (partial / "of the first attempt").write_text("")
     assert goes_on_as(whole, name)
+    assert not [*whole.with_name(name).rglob("of the first attempt")]
     assert not (whole.with_name(name) / "checkpoints" / "partial").exists()
 
 

@@ -82,7 +82,7 @@ DISTILLED = (  # as in DeepSeek's distilled models: only an assistant's turn end
 )
 GENEROUS = (  # uses everything that transformers provides
     "{% if tools is not none or documents is not none %}{{ raise_exception('no') }}{% endif %}"
-    "{{ eos_token }}{{ pad_token }}{{ {'b': '<', 'a': 1} | tojson }}{{ strftime_now('%Y') }}"
+    "{{ eos_token }}{{ pad_token }}{{ {'b': '<é', 'a': 1} | tojson }}{{ strftime_now('%Y') }}"
     "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}<|end|>"
 )
 
@@ -106,7 +106,7 @@ def test_a_chat_template_gets_what_transformers_gives_it(tmp_path, source):
         path.write_text(json.dumps(known))
         ours = Tokenizer.from_dir(tmp_path, (vocabulary[ENDS[3]],))
         assert ours.template == "chat"
-        assert ours.prompt_text("1+1=") == text
+        assert ours.prompt_text("1+1=") == text.replace("é", " ")  # for which it has no token
     assert Tokenizer.from_dir(tmp_path, (vocabulary["a"],)).template == "plain"  # another stop
 
 

@@ -145,6 +145,16 @@ def test_a_chat_model_reads_a_reply_as_a_turn_of_its_template(policy, tokenizer)
     assert tokenizer.decode(called, False).startswith("12</tool>7*7=49<|endoftext|>")
 
 
+def test_with_thinking_off_it_is_off_in_every_turn(policy, tokenizer):
+    """So the template closes the thought before the policy goes on."""
+    each = "{% for m in messages %}{{ m.content }}<|endoftext|>{% endfor %}"
+    template = each + "{% if enable_thinking is false %}=={% endif %}"
+    tokenizer = Tokenizer(tokenizer.backend, "chat-nothink", {"chat_template": template})
+    (ids,) = said(policy, tokenizer, task_with(Answers), ["12"]).rollouts.completions()
+    turn = tokenizer.encode("12") + [0] + tokenizer.encode("7*7=49") + [0]
+    assert ids[: len(turn) + 2] == turn + tokenizer.encode("==")
+
+
 # ---- The numbers ---------------------------------------------------------------------------------
 
 

@@ -65,6 +65,8 @@ WORKED_OUT = [
     (r"2\cos 15^\circ", [r"\frac{\sqrt6+\sqrt2}{2}"], []),
     (r"9\pi", [r"\pi \cdot 9"], [r"\pi \cdot 3 \cdot 3", r"\frac{18\pi}{2}", r"\frac{-9\pi}{-1}", r"4\pi+5\pi"]),
     ("6+9i", ["9i+6", r"\frac32(4+6i)"], ["5+9i+1", "3(2+3i)", "(1+2i)+(5+7i)"]),
+    ("1+i", ["i+1"], [r"\frac{2}{1-i}"]),
+    (r"\sqrt2-1", [r"-1+\sqrt2"], [r"\frac{1}{1+\sqrt2}"]),
     (r"14+8\sqrt3", [r"2(7+4\sqrt3)"], [r"2(2+\sqrt3)^2", r"(2+2\sqrt3)(1+3\sqrt3)-6"]),
     ("8x-5", ["-5+8x"], ["5x-7+3x+2", r"\frac{16x}{2}-5", r"4(2x-1)-1"]),  # numbers before letters
     ("2, 3", ["x = 2, x = 3", r"\{3, 2\}"], ["2, 1+2"]),
