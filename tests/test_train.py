@@ -640,6 +640,7 @@ def test_what_is_not_found_is_named_and_nothing_is_written(tmp_path, flag, value
 # ---- Preflight, and a verifier that fails --------------------------------------------------------
 
 REWARDS = """
+from itertools import count
 from verifiers import tagged_reward
 def always(text, problem):
     return 1.0, {}
@@ -658,6 +659,9 @@ def hard(text, problem):
     return float(right), {"accuracy": right}
 def broken(text, problem):
     return 1 / 0
+calls = count()
+def half_broken(text, problem):
+    return 1 / (next(calls) % 2)
 def broken_later(text, problem):
     return 1 / (problem.get("step", 0) < 2), {}
 """
@@ -712,6 +716,12 @@ def test_a_run_that_learns_nothing_any_more_says_so(tmp_path, capsys, flags, war
 def test_few_completions_prove_little_so_they_only_warn(write, capsys):
     train.preflight(loaded("--reward", f"{write(REWARDS)}:always"))
     assert re.search("warning:\n *no group has unequal rewards", capsys.readouterr().out)
+
+
+@pytest.mark.filterwarnings("ignore:the verifier or environment failed")
+def test_a_verifier_may_fail_on_half_of_the_texts(tmp_path, write):
+    run(tmp_path, "--steps", "1", "--reward", f"{write(REWARDS)}:half_broken")
+    assert rows_of(tmp_path / "run")[1]["failed"] == 0.5
 
 
 @pytest.mark.filterwarnings("ignore:the verifier or environment failed")
