@@ -720,7 +720,8 @@ def test_few_completions_prove_little_so_they_only_warn(write, capsys):
 
 @pytest.mark.filterwarnings("ignore:the verifier or environment failed")
 def test_a_verifier_may_fail_on_half_of_the_texts(tmp_path, write):
-    run(tmp_path, "--steps", "1", "--reward", f"{write(REWARDS)}:half_broken")
+    reward = f"{write(REWARDS)}:half_broken"
+    run(tmp_path, "--steps", "1", "--num-samples", "16", "--reward", reward)
     assert rows_of(tmp_path / "run")[1]["failed"] == 0.5
 
 
