@@ -39,7 +39,7 @@ import time
 from pathlib import Path
 
 CASES = Path(__file__).with_name("answers.jsonl")
-COLUMNS = "grader,right,false accepts,false rejects,no verdict,copies,slowest".split(",")
+COLUMNS = "grader,right,false accepts,false rejects,no verdict,copied,slowest".split(",")
 
 # ---- 1. The worker: this file as a script, in the grader's own Python ----------------------------------
 
@@ -141,7 +141,7 @@ def outcome(row, verdict):
     if verdict == row["expect"]:
         return "right"
     if verdict is True:
-        return "copies" if "problem" in row else "false accept"
+        return "copied" if "problem" in row else "false accept"
     return "false reject" if verdict is False else "no verdict"
 
 
