@@ -157,8 +157,8 @@ def roll_out_all(run, problems, num_samples, temperature, stream, training=True)
 
 
 def set_learning_rate(run, step):
-    """Set and return this step's learning rate: a cosine from --lr down to a tenth of it, with five
-    steps of warm-up."""
+    """Set the learning rate of each parameter group: a cosine from its peak to a tenth of it, with
+    five steps of warm-up. Returns the last group's rate, for the log."""
     warm_up = min(1.0, step / 5)
     cosine = 0.55 + 0.45 * math.cos(math.pi * step / run.flags.steps)
     for group, rate in zip(run.optimizer.param_groups, run.rates):

@@ -186,7 +186,7 @@ class Turns:
             reply = reply[:LONGEST_REPLY]
             new = self.ids_of(reply, getattr(environment, "role", "user"), ids[-1], stopped)
             if self.tokenizer.unknown in new:
-                raise ValueError(f"the model has no token for some letters of the reply {reply!r}")
+                raise ValueError(f"the model has no token for characters of the reply {reply!r}")
             self.begins[row] = len(ids) + len(new)
         problem["turns"].append((text, reply))
         return new

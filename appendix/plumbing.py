@@ -12,8 +12,8 @@ The scripts use these functions and classes:
 
 import argparse
 import contextlib
-import difflib
 import csv
+import difflib
 import gzip
 import hashlib
 import importlib
@@ -83,21 +83,24 @@ def shown(text):
 
 
 def read_problems(path):
-    """Read problems from a .jsonl file (one object per line) or a .json file (one list), which may
-    be gzipped, or from a .csv file with a line of names.
+    """Read problems from a .jsonl file (one object per line), a .json file (one list) or a .csv
+    file with a line of names. Each may be gzipped.
 
     A problem has "problem" or "question", and "answer" (text, a number, or GSM8K's solution ####
     answer) or "tests" (asserts, or pairs for verify_stdio). "held_out" may say whether it is for
-    evaluation (true) or training (false). Other columns stay."""
+    evaluation (true) or training (false). Other columns stay. (A .csv file holds only texts, so it
+    has neither "tests" nor "held_out".)"""
     text = read_text(path)
     if text.lstrip().startswith("["):
         return [
             _problem(row, f"{path}, entry {n}") for n, row in enumerate(read_json(text, path), 1)
         ]
-    if str(path).endswith(".csv"):
-        rows = csv.DictReader(io.StringIO(text), restkey="more")
-        return [_problem(row, f"{path}, row {n}") for n, row in enumerate(rows, 1)]
-    lines = [(f"{path}, line {n}", line) for n, line in enumerate(text.split("\n"), 1)]
+    if str(path).removesuffix(".gz").endswith(".csv"):
+        csv.field_size_limit(2**31 - 1)  # a Windows long; else 131,072 characters
+        rows = csv.DictReader(io.StringIO(text))
+        lines = [(f"{path}, row {n}", json.dumps(row)) for n, row in enumerate(rows, 1)]
+    else:
+        lines = [(f"{path}, line {n}", line) for n, line in enumerate(text.split("\n"), 1)]
     return [_problem(read_json(line, where), where) for where, line in lines if line.strip()]
 
 
@@ -276,7 +279,9 @@ def find_method(base, spec):
     defaults = {f.name: f.default for f in fields(settings)}
     lost = [name for name in kind.__annotations__ if name in vars(kind)]
     lost += [name for name, value in defaults.items() if getattr(settings, name, value) != value]
-    lost += [name for name in vars(settings) if name[0] != "_" and name not in defaults]
+    for name, value in vars(settings).items():
+        if name[0] != "_" and name not in defaults and not hasattr(value, "__get__"):
+            lost.append(name)
     for name in lost:
         form = f"`@dataclass class Settings({base.__name__}.Settings)`: `{name}: type = ..`"
         raise DataError(f"{spec}: {name} would be no flag: write it, with its type, in {form}")
@@ -287,11 +292,11 @@ def find_method(base, spec):
 def refuse_unused(kind, base, text):
     """Raise DataError for a method that overrides nothing, and whose name is nowhere else in the
     text of its file. It is probably misspelt, and the training would be plain GRPO."""
-    for name in set(dir(kind)) - set(dir(base)):
-        overrides = sum(name in vars(each) for each in kind.__mro__) > 1
+    for name in sorted(set(dir(kind)) - set(dir(base))):
+        overrides = name[0] == "_" or sum(name in vars(each) for each in kind.__mro__) > 1
         if not overrides and f"def {name}(" in text and len(re.findall(rf"\b{name}\b", text)) == 1:
             known = ", ".join(name for name in dir(base) if name[0] != "_")
-            raise DataError(f"{kind.__name__}: nothing calls {name}. A method may override {known}")
+            raise DataError(f"{kind.__name__}: nothing calls {name}. You can override {known}")
 
 
 def get_method(base, spec, settings):

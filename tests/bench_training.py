@@ -14,8 +14,8 @@ compute in --dtype. The last line is a JSON object.
 
 --curve gives TRL a run's base, problems in their order, groups, reward, learning rate of each step, AdamW, clipping
 of the gradient and mean over tokens; eval.py evaluates the weights of both. What differs: random numbers; TRL's std of a
-group has G - 1 below the root; TRL knows one end of a completion, a newline (train.py also <|im_end|>: one completion in
-a hundred), and steps on momentum where no group is mixed. Its seconds compare with the run's if both had the same threads.
+group divides by G - 1; TRL stops only at a newline (train.py also at <|im_end|>, in one completion of a hundred); and if
+no group is mixed, TRL still takes a step, from momentum. The seconds are comparable only if both ran on as many threads.
 """
 
 import argparse
@@ -43,6 +43,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "notebooks")]
 import train  # noqa: E402
 import verifiers  # noqa: E402
 from notebooks import page
+from notebooks.environments.adapters import for_trl
 from notebooks.models.make_tiny import tiny_config
 from model import Config, KVCache, Qwen3, pick_device  # noqa: E402
 from rlvr import (  # noqa: E402
@@ -404,15 +405,25 @@ def our_steps(steps, folder, log):
     return [row["sample_seconds"] + row["update_seconds"] for row in rows]
 
 
-def train_trl(model, tokenizer, rows, reward, folder, steps, completions, tokens, **how):
+def train_trl(
+    model,
+    tokenizer,
+    rows,
+    reward,
+    folder,
+    steps,
+    completions,
+    tokens,
+    report=lambda step, rate: None,
+    optimizers=(None, None),
+    **how,
+):
     """Run GRPOTrainer without KL, with one update a batch. Returns the seconds of each step. completions: (problems, G)
-    of a step. on_step_end(step, its learning rate) is called after each."""
+    of a step. report(step, its learning rate) is called after each."""
     import datasets
     import transformers
     import trl
 
-    on_step_end = how.pop("on_step_end", lambda step, rate: None)
-    optimizers = how.pop("optimizers", (None, None))
     times = []
     rates = []
 
@@ -423,7 +434,7 @@ def train_trl(model, tokenizer, rows, reward, folder, steps, completions, tokens
 
         def on_step_end(self, arguments, state, control, **_):
             times[-1] = time.perf_counter() - times[-1]
-            on_step_end(state.global_step, rates[-1])
+            report(state.global_step, rates[-1])
 
     P, G = completions
     config = trl.GRPOConfig(
@@ -457,20 +468,17 @@ def train_trl(model, tokenizer, rows, reward, folder, steps, completions, tokens
 
 
 def trl_steps(task, steps, folder):
-    """Train the tiny model with the same weights and reward, 8 problems x 16 completions of at most 80 tokens."""
+    """Train the tiny model with the same weights, reward, sizes and learning rate."""
     import transformers
 
-    def reward(prompts, completions, answer, **kwargs):
-        return [
-            verifiers.tagged_reward(text, {"answer": truth})[0]
-            for text, truth in zip(completions, answer)
-        ]
-
-    rows = [{"prompt": p["problem"], "answer": p["answer"]} for p in task.train[: 8 * steps]]
+    P, G = page.TINY["P"], page.TINY["G"]
+    reward = for_trl(verifiers.tagged_reward)
+    rows = [{"prompt": p["problem"], "answer": p["answer"]} for p in task.train[: P * steps]]
     model = transformers.AutoModelForCausalLM.from_pretrained(TINY)
     tokenizer = transformers.AutoTokenizer.from_pretrained(TINY)
-    how = {"learning_rate": 4e-4, "gradient_checkpointing": False}
-    return train_trl(model, tokenizer, rows, reward, folder, steps, (8, 16), 80, **how)
+    how = {"learning_rate": page.TINY["lr"], "gradient_checkpointing": False}
+    tokens = page.TINY["max_new_tokens"]
+    return train_trl(model, tokenizer, rows, reward, folder, steps, (P, G), tokens, **how)
 
 
 def page_steps(steps):
@@ -591,7 +599,7 @@ def trl_run(run, ours, steps):
         rewards.append(statistics.mean(values))
         return values
 
-    def on_step_end(step, rate):
+    def report(step, rate):
         assert math.isclose(rate, ours[step]["lr"], rel_tol=1e-6), (step, rate, ours[step]["lr"])
         log[step]["reward"] = rewards[-1]
         if step in (steps // 2, steps):
@@ -608,7 +616,7 @@ def trl_run(run, ours, steps):
     groups = settings.prompts_per_step, settings.num_samples
     how = {"seed": settings.seed, "shuffle_dataset": False, "loss_type": "dapo"}
     how |= {"max_grad_norm": 1.0, "gradient_checkpointing": True}
-    how |= {"optimizers": (optimizer, schedule), "on_step_end": on_step_end}
+    how |= {"optimizers": (optimizer, schedule), "report": report}
     with tempfile.TemporaryDirectory() as folder:
         tokens = settings.max_new_tokens
         times = train_trl(model, names, rows, reward, folder, steps, groups, tokens, **how)

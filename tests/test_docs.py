@@ -3,7 +3,9 @@ notebooks/tests/test_house.py.)"""
 
 import json
 import re
+import sys
 
+import pytest
 
 import eval as evaluation
 import train
@@ -105,3 +107,21 @@ def test_what_the_readme_puts_in_runs_as_it_is_printed(tmp_path, monkeypatch):
     train.main([*flags, "--steps", "2", "--device", "cpu", "--name", "mine"])
     config = json.loads((tmp_path / "runs" / "mine" / "config.json").read_text())
     assert config["flags"]["method"] == "mine.py" and config["flags"]["task"] == "mine.py:less_one"
+
+
+@pytest.mark.parametrize(
+    "page, holds, flags",
+    [
+        ("environments", "def retry", "--task example.py:retry"),
+        ("environments", "def reward", "--reward example.py:reward"),
+        ("methods", "class Momentum", "--method example.py --lr 0.1"),
+    ],
+)
+def test_an_example_of_a_page_runs_as_it_is_printed(page, holds, flags, tmp_path, monkeypatch):
+    text = (ROOT / "notebooks" / page / "README.md").read_text(encoding="utf-8")
+    (block,) = [one for one in re.findall(r"```python\n(.*?)```", text, re.S) if holds in one]
+    (tmp_path / "example.py").write_text(block)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "example", raising=False)  # that of another page
+    flags += f" --model {ROOT}/notebooks/tiny --device cpu --eval-problems 4"
+    train.main([*flags.split(), "--steps", "1", "--name", "example"])

@@ -98,7 +98,7 @@ def test_a_chat_template_gets_what_transformers_gives_it(tmp_path, source):
     config["chat_template"] = named if source == "list" else None
     path.write_text(json.dumps({**config, "pad_token": ENDS[3]}))
     if source != "list":  # newer models have a file of its own
-        (tmp_path / "chat_template.jinja").write_text(source)
+        (tmp_path / "chat_template.jinja").write_text(source, encoding="utf-8")
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
     messages = [{"role": "user", "content": "1+1="}]
     text = theirs.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
@@ -270,8 +270,8 @@ def test_roll_out_sees_its_problems_and_whether_they_are_trained_on(tmp_path, wr
 @pytest.mark.parametrize(
     "name, message",
     [
-        ("Misspelt", "nothing calls advantage. A method may override Settings, advantages, "),
-        ("Below", "nothing calls advantage. A method may override Settings, advantages, "),
+        ("Misspelt", "nothing calls advantage. You can override Settings, advantages, "),
+        ("Below", "nothing calls advantage. You can override Settings, advantages, "),
         ("Undecorated", "temperature would be no flag: write it, with its type, in `@dataclass"),
         ("Untyped", "temperature would be no flag: write it, with its type, in `@dataclass"),
     ],

@@ -351,7 +351,7 @@ def test_a_reply_of_any_length_is_bounded(policy, tokenizer):
     assert len(batch.turns[0][0][1]) == 4000
 
 
-@pytest.mark.parametrize("reply, why", [(12, "int"), ("higher", "no token for some letters")])
+@pytest.mark.parametrize("reply, why", [(12, "int"), ("higher", "no token for characters")])
 def test_a_reply_is_text_that_the_model_can_read(reply, why, policy, tokenizer):
     """Otherwise the model would read "??????", and nobody would notice."""
 
