@@ -177,7 +177,7 @@ COLUMNS = "accuracy low high reward length truncated answered failed".split()
 
 ABOUT = """Measure a model's accuracy on held-out problems, with greedy decoding and with
 sampling. The first argument is the model: a folder, a Hugging Face id, or
-runs/NAME, which is evaluated with the flags it was trained with, beside the
+runs/NAME, which is evaluated with its task, prompt and settings, beside the
 model it started from. One completion per problem is sampled, unless
 --num-samples says more.
 
