@@ -656,7 +656,7 @@ def preflight(run):
 def why_rewards_are_equal(task, batch, means):
     """Say why every group of the batch has equal rewards, and what to do about it."""
     if (batch.accuracy.amax(1) > batch.accuracy.amin(1)).any():
-        return "right and wrong completions earn the same; do parts of the reward cancel, or does it want another form?"
+        return "right and wrong completions earn the same; do parts of the reward cancel?"
     if means["solved"] > 0.5:
         return f"the problems are too easy; try harder ones. {FILTER}"
     if len(set(batch.texts)) <= len(batch.problems):
