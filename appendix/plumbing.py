@@ -97,7 +97,8 @@ def read_problems(path):
         ]
     if str(path).removesuffix(".gz").endswith(".csv"):
         csv.field_size_limit(2**31 - 1)  # a Windows long; else 131,072 characters
-        rows = csv.DictReader(io.StringIO(text))
+        # A line with too many cells (an unquoted comma?) gets a list as its problem: an error.
+        rows = csv.DictReader(io.StringIO(text), restkey="problem")
         lines = [(f"{path}, row {n}", json.dumps(row)) for n, row in enumerate(rows, 1)]
     else:
         lines = [(f"{path}, line {n}", line) for n, line in enumerate(text.split("\n"), 1)]
@@ -293,8 +294,9 @@ def refuse_unused(kind, base, text):
     """Raise DataError for a method that overrides nothing, and whose name is nowhere else in the
     text of its file. It is probably misspelt, and the training would be plain GRPO."""
     for name in sorted(set(dir(kind)) - set(dir(base))):
-        overrides = name[0] == "_" or sum(name in vars(each) for each in kind.__mro__) > 1
-        if not overrides and f"def {name}(" in text and len(re.findall(rf"\b{name}\b", text)) == 1:
+        overrides = sum(name in vars(each) for each in kind.__mro__) > 1
+        once = f"def {name}(" in text and len(re.findall(rf"\b{name}\b", text)) == 1
+        if once and not overrides and name[0] != "_":
             known = ", ".join(name for name in dir(base) if name[0] != "_")
             raise DataError(f"{kind.__name__}: nothing calls {name}. You can override {known}")
 

@@ -165,6 +165,9 @@ def test_problems_from_jsonl_and_json_in_the_columns_of_other_sets(tmp_path):
         writer.writerows([{"problem": "a,\nb?", "answer": 3}, {"problem": "c?"}])
     with pytest.raises(DataError, match='a.csv, row 2: needs "problem"'):
         get_task(f"{tmp_path}/a.csv")
+    (tmp_path / "a.csv").write_text("question,answer\nWhat is 1,000+1?,1001\n")
+    with pytest.raises(DataError, match='a.csv, row 1: needs "problem"'):  # a comma too many
+        get_task(f"{tmp_path}/a.csv")
     (tmp_path / "a.csv").write_bytes("problem,answer\né,2\n".encode("latin-1"))
     with pytest.raises(DataError, match="a.csv, row 1: not valid JSON in UTF-8"):
         get_task(f"{tmp_path}/a.csv")
