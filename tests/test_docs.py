@@ -101,7 +101,7 @@ def test_what_the_readme_puts_in_runs_as_it_is_printed(tmp_path, monkeypatch):
     """The README shows a reward, a task and a method of one's own. The test makes two steps with them."""
     (block,) = re.findall(r"```python\n(from dataclasses .*?)```", FRONT, flags=re.S)
     (tmp_path / "mine.py").write_text(block)
-    (flags,) = re.findall(r"^python train\.py (.*mine\.py.*)$", FRONT, flags=re.M)
+    (flags,) = re.findall(r"^python train\.py (.*--method mine\.py.*)$", FRONT, flags=re.M)
     flags = flags.replace("notebooks/tiny", str(ROOT / "notebooks" / "tiny")).split()
     monkeypatch.chdir(tmp_path)
     train.main([*flags, "--steps", "2", "--device", "cpu", "--name", "mine"])

@@ -40,7 +40,6 @@ The exit status is 1 if anything is wrong, or if nothing is offered; with --mine
 G - 1, four norms) are reported and are not mistakes.
 """
 
-import argparse
 import faulthandler
 import importlib.util
 import inspect
@@ -52,6 +51,7 @@ import tempfile
 import textwrap
 import traceback
 import warnings
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections import Counter, namedtuple
 from pathlib import Path
 from types import SimpleNamespace
@@ -422,7 +422,7 @@ def tell_steps(results, file):
 
 
 def main(argv=None):
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("adapter", help="a file with some of the functions, or FILE.py:CLASS")
     parser.add_argument("--explain", action="store_true", help="show derivations of wrong cases")
     parser.add_argument("--only", default="", help="check only cases whose names begin with this")
