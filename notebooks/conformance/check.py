@@ -1,43 +1,64 @@
 """check.py - does an implementation of GRPO give the right answers?
 
-    python notebooks/conformance/check.py notebooks/conformance/adapters/this_project.py
-    python notebooks/conformance/check.py ADAPTER.py --explain      shows the derivation of each wrong case
-    python notebooks/conformance/check.py mine.py --mine            a line for each function, and what to do next
+    python notebooks/conformance/check.py \\
+        notebooks/conformance/adapters/this_project.py
+    python notebooks/conformance/check.py ADAPTER.py --explain
+        shows the derivation of each wrong case
+    python notebooks/conformance/check.py mine.py --mine
+        a line for each function, and what to do next
 
-Copy check.py and vectors.json beside your own file, and run `python check.py mine.py` there: they need nothing else.
-An adapter is a Python file (or FILE.py:NAME, a class in it) with any of these functions. They are called by keyword
-with float32 tensors (ids are int64), and may return tensors or lists:
+Copy check.py and vectors.json beside your own file, and run `python check.py
+mine.py` there: they need nothing else. An adapter is a Python file (or
+FILE.py:NAME, a class in it) with any of these functions. They are called by
+keyword with float32 tensors (ids are int64), and may return tensors or lists:
 
     advantages(rewards (P, G)) -> (P, G)
-    judged(rewards (P, G)) -> (P, G), the advantages if a verifier has returned these rewards, NaN among them
-    loss(logp, old_logp, advantages (B,), mask, clip) -> scalar; all others (B, T-1), clip is (low, high)
-    completion_mask(ids (B, T), prompt_lengths (B,), stop_id, pad_id) -> (B, T-1), 1 where ids[:, 1:] is trained
+    judged(rewards (P, G)) -> (P, G), the advantages if a verifier has returned
+        these rewards, NaN among them
+    loss(logp, old_logp, advantages (B,), mask, clip) -> scalar; all others (B,
+        T-1), clip is (low, high)
+    completion_mask(ids (B, T), prompt_lengths (B,), stop_id, pad_id) -> (B,
+        T-1), 1 where ids[:, 1:] is trained
     logprobs(logits (B, T, V), ids (B, T), temperature) -> (B, T-1)
-    gradient_of_logprobs: the same arguments -> (B, T, V), the gradient of their sum
-    kl(logp, ref_logp) -> (B, T-1)          gradient_of_kl(logp, ref_logp) -> (B, T-1), of the term as it is trained
-    reward(text, truth, finished) -> float          extract(text) -> str or None          grade(answer, truth) -> bool
+    gradient_of_logprobs: the same arguments -> (B, T, V), the gradient of
+        their sum
+    kl(logp, ref_logp) -> (B, T-1)
+    gradient_of_kl(logp, ref_logp) -> (B, T-1), of the term as it is trained
+    reward(text, truth, finished) -> float
+    extract(text) -> str or None
+    grade(answer, truth) -> bool
     choose(logits (R, V), uniforms (R,), temperature) -> tokens (R,)
-    random_numbers(rows, steps, seed) -> (R, steps)         tokens_read(prompt_length, num_samples, max_new_tokens)
-    correction(old_logp, sampled_logp, mask, level, how, low, high) -> (B, T-1), the weight of each token if another
-        engine has sampled it: level is token or sequence, how is truncate or mask
-    trust_region(logp, sampled_logp, advantages (B,), mask, delta) -> scalar: a loss that stops tokens whose
-        probability has moved by more than delta
-    batch_rewards(returned, count) -> count rewards, or an error, if a reward function has returned this list
-    turns(prompt, sampled, replies, tokenizer) -> ids (T,), mask (T-1,) of a completion of several turns. sampled: the
-        ids of each turn; replies: the texts between them; tokenizer: a Words
+    random_numbers(rows, steps, seed) -> (R, steps)
+    tokens_read(prompt_length, num_samples, max_new_tokens)
+    correction(old_logp, sampled_logp, mask, level, how, low, high) -> (B,
+        T-1), the weight of each token if another engine has sampled it: level
+        is token or sequence, how is truncate or mask
+    trust_region(logp, sampled_logp, advantages (B,), mask, delta) -> scalar: a
+        loss that stops tokens whose probability has moved by more than delta
+    batch_rewards(returned, count) -> count rewards, or an error, if a reward
+        function has returned this list
+    turns(prompt, sampled, replies, tokenizer) -> ids (T,), mask (T-1,) of a
+        completion of several turns. sampled: the ids of each turn; replies:
+        the texts between them; tokenizer: a Words
     padded_logprobs(model, ids, attention_mask) -> (B, T-1)
-    after_update(lora) -> log-probs of some tokens under the sampler, the trained model, and the model before the update
-    step(model, reference, kl_coef, ids, mask, rewards (P, G)): one training step on these completions. It does not
-        clip the gradient, and leaves it in the model's .grad. model and reference (of a KL term) are Tiny. If step
-        takes rank, it gets the rows of this rank's prompts (RANK and WORLD_SIZE are set, gloo is initialised)
+    after_update(lora) -> log-probs of some tokens under the sampler, the
+        trained model, and the model before the update
+    step(model, reference, kl_coef, ids, mask, rewards (P, G)): one training
+        step on these completions. It does not clip the gradient, and leaves it
+        in the model's .grad. model and reference (of a KL term) are Tiny. If
+        step takes rank, it gets the rows of this rank's prompts (RANK and
+        WORLD_SIZE are set, gloo is initialised)
 
-A function takes further arguments if its project has the feature: loss takes batch_mask (the mask of the whole batch;
-the rows may be a micro-batch), completion_mask tool_mask (B, T), logprobs top_p, top_k and num_tokens, and step rank.
-A function that is missing, or that raises NotImplementedError, counts as not offered. Raise it, for example, if the
-project refuses some arguments with a clear error. A loss that divides by a fixed length must divide by 8.
-To test only whole steps, on a model with 48 weights: check.py ADAPTER.py --only step
-The exit status is 1 if anything is wrong, or if nothing is offered; with --mine, until all is right. Choices (G or
-G - 1, four norms) are reported and are not mistakes.
+A function takes further arguments if its project has the feature: loss takes
+batch_mask (the mask of the whole batch; the rows may be a micro-batch),
+completion_mask tool_mask (B, T), logprobs top_p, top_k and num_tokens, and
+step rank. A function that is missing, or that raises NotImplementedError,
+counts as not offered. Raise it, for example, if the project refuses some
+arguments with a clear error. A loss that divides by a fixed length must divide
+by 8. `check.py ADAPTER.py --only step` tests only whole steps, on a model with
+48 weights. The exit status is 1 if anything is wrong, or if nothing is
+offered; with --mine, until all is right. Choices (G or G - 1, four norms) are
+reported and are not mistakes.
 """
 
 import faulthandler
