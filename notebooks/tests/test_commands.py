@@ -37,10 +37,16 @@ for how, name, *words in json.load(sys.stdin):
             file = os.path.join(root, name.replace(".", "/") + ".py")
             sys.argv = [file, *words]
             sys.path[0] = os.path.dirname(file) if how == "file" else root
-            runpy.run_path(file, run_name="__main__") if how == "file" else runpy.run_module(
-                name, run_name="__main__", alter_sys=True
-            )
-            sys.exit()
+            start = {"run_name": "__main__"}
+            code = 0
+            try:
+                runpy.run_path(file, **start) if how == "file" else runpy.run_module(name, alter_sys=True, **start)
+            except SystemExit as end:
+                code = end.code
+            if isinstance(code, str):
+                print(code, file=sys.stderr)
+            sys.stdout.flush()
+            os._exit(0 if code in (0, None) else 1)  # sys.exit would take a second to free all that is imported
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         said.seek(0)
         results.append([[how, name, *words], status, said.read()])
