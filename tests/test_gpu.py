@@ -19,8 +19,8 @@ from ranks import KL
 from rlvr import compute_grpo_loss, row_uniforms, sample
 
 TINY = str(Path(train.__file__).parent / "notebooks" / "tiny")
-SMALL = ["--device", "cuda", "--model", TINY, "--eval-problems", "4", "--num-samples", "8"]
-SMALL += ["--prompts-per-step", "4", "--max-new-tokens", "24", "--save-every", "1"]
+SMALL = ["--device", "cuda", "--model", TINY, "--eval-problems", "2", "--num-samples", "8"]
+SMALL += ["--prompts-per-step", "2", "--max-new-tokens", "12", "--save-every", "1"]
 
 
 def test_a_run_its_resumption_and_its_evaluation_stay_on_the_device(tmp_path):
@@ -30,7 +30,7 @@ def test_a_run_its_resumption_and_its_evaluation_stay_on_the_device(tmp_path):
     with PretendGPU() as gpu:
         train.main([*SMALL, *flags, *where, "--steps", "1"])
         train.main(["--resume", *where, "--steps", "2"])
-        evaluation.main([str(run), "--problems", "4", "--num-samples", "2"])
+        evaluation.main([str(run), "--problems", "2", "--num-samples", "2"])
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows] == [0, 1, 2]
     assert rows[1]["grad_norm"] > 0
@@ -46,7 +46,7 @@ def test_decoding_waits_for_the_device_at_most_once_in_8_tokens():
         prompts = [tokenizer.encode("1+2=")] * 2
         never = range(1000, 1012)  # with ten or more torch.isin would wait
         counts = []
-        for tokens in (32, 96):
+        for tokens in (16, 48):
             gpu.waits.clear()
             gpu.uploads.clear()
             uniforms = row_uniforms(range(8), tokens, 0)
@@ -54,7 +54,7 @@ def test_decoding_waits_for_the_device_at_most_once_in_8_tokens():
             assert rollouts.lengths.tolist() == [tokens] * 8
             counts.append((gpu.waits.total(), gpu.uploads.total()))
     (few, sent), (many, sent_later) = counts
-    assert 0 < many - few <= (96 - 32) // 8
+    assert 0 < many - few <= (48 - 16) // 8
     assert sent_later == sent
 
 
@@ -206,7 +206,7 @@ def test_a_resumed_run_asks_the_card_again_unless_the_user_has_said(tmp_path, gi
     """A token of the tiny model takes 256 bytes."""
     where = ["--runs", str(tmp_path), "--name", "x"]
     with PretendGPU():
-        train.main([*SMALL, *where, *given, "--steps", "1"])
+        train.main([*SMALL, "--max-new-tokens", "1", *where, *given, "--steps", "1"])
         torch.cuda.mem_get_info = lambda: (1_000_000, 0)  # PretendGPU puts it back
         run = train.load_run(train.parse_args(["--resume", *where, "--steps", "2"]))
     assert run.method.settings.sample_tokens == later

@@ -28,6 +28,7 @@ SHORT = {  # by the number of the notebook; RUNS is a temporary folder
     "3": {"STEPS": 2, "PROBLEMS": 4, "N": 4},
     "5": {"STEPS": 2, "SEEDS": [0], "WARMUP": 0},
     "7": {"SEEDS": [0]},
+    "10": {"LEVELS": [0.05], "STEPS": [1, 2]},
 }
 QUICK = {*"12368"}  # these take about ten seconds each; the others need --slow
 SAMPLED = {*"0123457", "10"}

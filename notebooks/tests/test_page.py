@@ -229,13 +229,13 @@ def test_it_learns_as_the_main_command_does(tmp_path, monkeypatch):
     monkeypatch.setattr(train, "set_learning_rate", lambda run, step: run.flags.lr)
     curves, others = [], []
     for seed in range(3):
-        curves.append(changes.run({}, seed, steps=30)[1])
-        flags = f"--steps 30 --seed {seed} --reward boxed --device cpu --eval-problems 1"
+        curves.append(changes.run({}, seed, steps=20)[1])
+        flags = f"--steps 20 --seed {seed} --reward boxed --device cpu --eval-problems 1"
         train.main([*flags.split(), "--runs", str(tmp_path), "--name", str(seed)])
         log = train.read_log(tmp_path / str(seed))
-        others.append([log[step]["reward"] for step in range(1, 31)])
-    found, expected = (torch.tensor(c).view(3, 6, 5).mean((0, 2)) for c in (curves, others))
-    assert found[0] < 0.4 and found[-1] > 0.85
+        others.append([log[step]["reward"] for step in range(1, 21)])
+    found, expected = (torch.tensor(c).view(3, 4, 5).mean((0, 2)) for c in (curves, others))
+    assert found[0] < 0.4 and found[-1] > 0.7
     assert torch.allclose(found, expected, atol=0.1)
 
 
