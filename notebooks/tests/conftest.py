@@ -31,8 +31,7 @@ prompts = core.prompts
 def pytest_collection_modifyitems(config, items):
     """Run the longest files first, so that with two processes neither begins one of them at the end."""
     core.pytest_collection_modifyitems(config, items)
-    longest = ["test_notebooks", "test_claims"]
-    items.sort(key=lambda item: item.path.stem not in longest)
+    items.sort(key=lambda item: item.path.stem not in ("test_notebooks", "test_claims"))
 
 
 @pytest.fixture(scope="session")
