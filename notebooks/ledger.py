@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 CORE = "verifiers model rlvr eval train appendix/chat appendix/plumbing appendix/grading appendix/sandbox".split()
 SILENT = "COMMENT NL NEWLINE INDENT DEDENT ENDMARKER".split()
 ROWS = {  # what: "where | what goes wrong without it"
-    "the idea, as on the page": "verifiers 1, model 2, rlvr 2, rlvr 3, rlvr 4, train 1 | a step of the page takes 1.5 times as long",
+    "the idea, as on the page": "verifiers 1, model 2, rlvr 2, rlvr 3, rlvr 4, train 1 | a step of the page takes 1.2 times as long",
     "batches of unequal rows, micro-batches": "prefill, MicroBatch, LossInputs, padded_rows, log_probs_of, token_logprobs, means_over_tokens | finished completions stay in the page's batch: two of three positions that it samples are thrown away",
     "memory": "trained_logprobs, logprobs_of, ChunkLogprobs, limit_sampling, sample_tokens_that_fit, cast_weights | one completion of 1,024 tokens takes 16.3 GB at Qwen3-0.6B's shape; the scripts need 10.6 for eight",
     "other models, chat templates, the hub": "model 1, model 3, model 4, own_words, appendix/chat 1 | a Llama, a Qwen2: `KeyError: 'model.layers.0.self_attn.q_norm.weight'`; with YaRN the logits are wrong, and nothing says so; no chat template",
