@@ -32,9 +32,9 @@ CONTEXT.set_forkserver_preload(
 )  # FSDP imports the latter at its first use
 
 # Flags of all test runs, which are small: on the CPU, with the tiny model.
+FEW = ["--task", f"{ROOT}/tests/ranks.py:few_sums"]
 SMALL = ["--device", "cpu", "--model", str(ROOT / "notebooks" / "tiny")]
-SMALL += ["--task", f"{ROOT}/tests/ranks.py:few_sums"]
-SMALL += ["--prompts-per-step", "4", "--num-samples", "4"]
+SMALL += [*FEW, "--prompts-per-step", "4", "--num-samples", "4"]
 SMALL += ["--eval-problems", "16", "--eval-every", "3", "--save-every", "3"]
 
 
@@ -53,7 +53,7 @@ class Interrupts:
 
 
 def few_sums():
-    return verifiers.arithmetic(train_size=200)
+    return verifiers.arithmetic(train_size=200, test_size=20)
 
 
 def interrupted():

@@ -499,7 +499,8 @@ def test_without_a_rewrite_a_verdict_would_be_another():
         place = stage.index(rewrite)
         del stage[place]
         grading._normalise.cache_clear()
-        if not any(other(pair) for pair in pairs):
+        likely = sorted(pairs, key=lambda pair: not any(map(rewrite[0].search, pair)))
+        if not any(map(other, likely)):
             needless.append(rewrite[2])
         stage.insert(place, rewrite)
         grading._normalise.cache_clear()

@@ -195,13 +195,13 @@ def test_the_shape_of_qwen3_0_6b(tmp_path):
     theirs = write_checkpoint(tmp_path, **shape, tie_word_embeddings=True, rope_parameters=rope)
     ours, _ = load(tmp_path)
     assert sum(param.numel() for param in ours.parameters()) == 596_049_920
-    assert_same_logits(ours, theirs, (2, 50), atol=1e-4)
+    assert_same_logits(ours, theirs, (2, 20), atol=1e-4)
     with torch.no_grad():
-        assert_same_greedy_tokens(ours, theirs, 10)
+        assert_same_greedy_tokens(ours, theirs, 6)
     del theirs
     bf16, _ = load(tmp_path, dtype=torch.bfloat16)
     theirs = transformers.Qwen3ForCausalLM.from_pretrained(tmp_path, dtype=torch.bfloat16)
-    assert_same_logits(bf16, theirs, (2, 50), atol=0.1)
+    assert_same_logits(bf16, theirs, (1, 10), atol=0.1)
 
 
 def test_the_default_config_is_that_of_qwen3_0_6b_base():

@@ -139,8 +139,8 @@ def test_a_run_in_two_processes_is_that_of_one(fsdp, one, tmp_path):
 @pytest.mark.alone
 @pytest.mark.slow
 @SHARDED
-@pytest.mark.parametrize("flags", [["--eval-problems", "1"], ["--prompts-per-step", "2"]])
-def test_four_processes_may_have_less_to_do_than_they_are(fsdp, flags, tmp_path):
+def test_four_processes_may_have_less_to_do_than_they_are(fsdp, tmp_path):
+    flags = ["--eval-problems", "1", "--prompts-per-step", "2"]
     assert agree(run(4, tmp_path, "four", *flags, *fsdp), run(1, tmp_path, "one", *flags))
 
 

@@ -167,7 +167,7 @@ def test_what_a_run_prints(tmp_path, capsys):
     first = loaded().task.train[0]["problem"]
     assert out.startswith(f"model {ROOT / 'notebooks' / 'tiny'}")
     assert f"\n    {first}\n" in out
-    assert "200 problems to train on, 500 held out" in out
+    assert "200 problems to train on, 20 held out" in out
     assert "preflight: of 16 completions" in out
     table = [line for line in out.splitlines() if re.match(" +[0-9]+ +[0-9.]", line)]
     assert [line.split()[0] for line in table] == ["0", "1"]

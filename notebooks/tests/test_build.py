@@ -4,6 +4,7 @@ counts completions."""
 import json
 import runpy
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -134,17 +135,16 @@ def test_the_page_trains_with_it(tmp_path, monkeypatch, capsys):
 def test_completions_count_until_the_goal(monkeypatch, capsys):
     game = ["--model", str(LAB / "tiny"), "--task", "arithmetic", "--eval-problems", "4"]
     flags = "--steps 3 --prompts-per-step 8 --num-samples 4 --max-new-tokens 40".split()
-    found = {
-        step: {"eval_sampled_accuracy": value} for step, value in enumerate((0.2, 0.5, 0.9, 0.8))
-    }
+    found = dict(enumerate({"eval_sampled_accuracy": value} for value in (0.2, 0.5, 0.9, 0.8)))
     monkeypatch.setattr(race, "read_log", lambda run: found)
     assert race.completions_needed(flags, 0, game) == 2 * 8 * 4
-    assert race.completions_needed(flags, 0, game, goal=0.91) is None
     with pytest.raises(DataError, match="seed 0: .*there is no --fast"):
         race.completions_needed(["--fast"], 0, game)
-    monkeypatch.setattr(
-        race, "completions_needed", lambda flags, seed: [1000, 2000, None][seed % 3]
-    )
+    done = SimpleNamespace(returncode=0, stdout="")
+    monkeypatch.setattr(race.subprocess, "run", lambda *args, **how: done)
+    assert race.completions_needed(flags, 0, game, goal=0.91) is None
+    counts = 1000, 2000, None
+    monkeypatch.setattr(race, "completions_needed", lambda flags, seed: counts[seed % 3])
     race.main(["--lr", "1e-3"])
     row = json.loads(capsys.readouterr().out.splitlines()[-1])["rows"][0]
     assert row[:5] == ["not reached", "1,000", "2,000", "-", "`python -m notebooks.race --lr 1e-3`"]

@@ -63,13 +63,20 @@ def run(commands, folder, without=(), quickly=()):
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("how", ["file", "module"])
-def test_help_needs_no_requirements_and_at_most_79_columns(how, tmp_path):
-    """Each is started as a file and with -m, in another folder, without the packages that only some commands need."""
+def test_help_needs_no_requirements_and_a_figure_says_what_it_needs(tmp_path):
+    """Each command is started as a file and with -m, in another folder, without the packages that only some need."""
     assert len(COMMANDS) >= 21
-    for _, status, said in run([[how, name, "--help"] for name in COMMANDS], tmp_path, REQUIRED):
+    columns = "step accuracy completion_length eval_accuracy eval_sampled_accuracy".split()
+    append_rows(tmp_path / "metrics.jsonl", [dict.fromkeys(columns, 0)])
+    (tmp_path / "config.json").write_text("{}")
+    asked = [[how, name, "--help"] for how in ("file", "module") for name in COMMANDS]
+    asked.append(["module", "notebooks.look.curve", ".", "-o", "new.svg"])
+    *helps, (_, *figure) = run(asked, tmp_path, REQUIRED)
+    for _, status, said in helps:
         assert status == 0 and said.startswith("usage: "), said
         assert max(map(len, said.splitlines())) <= 79, said
+    hint = "pip install -r notebooks/requirements.txt"
+    assert figure == [1, f"error: matplotlib is not installed: {hint}\n"]
 
 
 MISTAKES = """
@@ -94,11 +101,13 @@ models.make_tiny --random --out {}
 models.get_smollm2 {}
 """
 WRONG = "missing empty text.txt run full broken.py nothing.py".split()
-FINE = [  # these are no mistakes: a new folder, an empty one
+FINE = [  # these are no mistakes: a new folder, an empty one, and a run without samples, which still has a log
     "models.make_tiny --random --out missing",
     "models.make_tiny --random --out empty",
     "models.get_smollm2 missing",
     "models.get_smollm2 empty",
+    "look.show full --canary",
+    "look.sinks tensorboard full",
 ]
 MORE = """
 look.keep nobody
@@ -117,12 +126,11 @@ autorule.autorule text.txt --teacher DIR --out text.txt
 """
 
 
-NO_MISTAKE = ["look.show full --canary", "look.sinks tensorboard full"]
-SLOW = [pytest.param(wrong, marks=pytest.mark.slow) for wrong in [*WRONG[1:], "--unknown"]]
+OTHERS = pytest.param([*WRONG[1:], "--unknown"], marks=pytest.mark.slow, id="others")
 
 
-@pytest.mark.parametrize("wrong", [WRONG[0], *SLOW])
-def test_a_mistake_ends_with_one_line_and_writes_nothing(wrong, tmp_path):
+@pytest.mark.parametrize("mistakes", [WRONG[:1], OTHERS])
+def test_a_mistake_ends_with_one_line_and_writes_nothing(mistakes, tmp_path):
     """The mistakes are a missing path, an empty folder, a file of another kind, a run without a log or without samples, a
     missing argument, and an unknown option."""
     (tmp_path / "empty").mkdir()
@@ -135,29 +143,16 @@ def test_a_mistake_ends_with_one_line_and_writes_nothing(wrong, tmp_path):
         (tmp_path / name / "config.json").write_text(json.dumps(config))
         append_rows(tmp_path / name / "metrics.jsonl", log)
     before = {path: path.read_bytes() for path in tmp_path.glob("*.*")}
-    lines = [line.format(wrong) for line in MISTAKES.strip().splitlines()]
+    lines = [line.format(wrong) for wrong in mistakes for line in MISTAKES.strip().splitlines()]
     lines = [line for line in lines if line not in FINE]
-    if wrong == "--unknown":
-        lines = MORE.strip().splitlines()
+    if "--unknown" in mistakes:
+        lines += MORE.strip().splitlines()
         lines += [f"{name.removeprefix('notebooks.')} --unknown" for name in COMMANDS]
-    # A run without samples still has a log: --canary and a sink can read it.
-    lines = [line for line in lines if line not in NO_MISTAKE]
     commands = [["module", *f"notebooks.{line}".split()] for line in lines]
     for words, status, said in run(commands, tmp_path, ["gguf", "tensorboard"], ["quickly"]):
         assert status != 0 and "Traceback" not in said, (words, said)
         assert "error: " in said, (words, said)
     assert {path: path.read_bytes() for path in tmp_path.glob("*.*")} == before
-
-
-def test_what_is_not_installed_is_named(tmp_path):
-    columns = "step accuracy completion_length eval_accuracy eval_sampled_accuracy".split()
-    append_rows(tmp_path / "metrics.jsonl", [dict.fromkeys(columns, 0)])
-    (tmp_path / "config.json").write_text("{}")
-    commands = [["module", "notebooks.look.curve", ".", "-o", "new.svg"]]
-    ((_, status, said),) = run(commands, tmp_path, REQUIRED)
-    assert status == 1
-    hint = "pip install -r notebooks/requirements.txt"
-    assert said == f"error: matplotlib is not installed: {hint}\n"
 
 
 def test_prose_is_wrapped_and_paths_stay_whole(capsys):

@@ -57,11 +57,11 @@ def test_the_calculator_by_hand():
     assert silent().turns({}).reply("<tool>47*83</tool>") == ""
 
 
-@pytest.mark.parametrize(
-    "call",
-    ["", "1+2+3", "2**9", "9**9**9", "1/0", "1234567890+1", "__import__('os').system('ls')"]
-    + ["1e5+1", "1_0+1", "１+１", "1+1\n2+2", "(1+1)", "9" * 10**6, "1+" * 10**6],
-)
+CALLS = ["", "1+2+3", "2**9", "9**9**9", "1/0", "1234567890+1", "__import__('os').system('ls')"]
+CALLS += ["1e5+1", "1_0+1", "１+１", "1+1\n2+2", "(1+1)", "9" * 10**6, "1+" * 10**6]
+
+
+@pytest.mark.parametrize("call", CALLS)
 def test_the_calculator_refuses_all_else(call):
     assert calculate(call) == "error"
 

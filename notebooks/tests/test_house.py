@@ -255,9 +255,8 @@ def test_every_result_is_shown_on_a_page_or_read_by_a_notebook():
     links = [link for page in keep.PAGES for link in keep.LINK.finditer(page.read_text())]
     code = "".join(cell for number in range(11) for cell in cells_of(number, "code"))
     shown = {link["name"] for link in links}
-    read = {
-        name for name in RESULTS if re.search(rf'(load|kept)\("{name}"|"\)\)\["{name}"\]', code)
-    }
+    place = r'(load|kept)\("{0}"|"\)\)\["{0}"\]'
+    read = {name for name in RESULTS if re.search(place.format(name), code)}
     assert shown | read == RESULTS.keys()
 
 

@@ -104,10 +104,8 @@ def test_saved_completions_are_judged_again_and_compared(tmp_path, capsys):
     assert new.items() >= {"decoding": "sampled", "n": "2", "accuracy": "0.750"}.items()
     assert [new["low"], new["high"]] == [f"{end:.3f}" for end in clustered_interval([1, 0.5], 2)]
     assert [new["answered"], old["answered"]] == ["1.000", "0.750"]
-    assert [line.strip() for line in tables[2::3]] == [
-        "pass@1 0.750  pass@2 1.000",
-        "pass@1 0.250  pass@2 0.500",
-    ]
+    rates = [line.strip() for line in tables[2::3]]
+    assert rates == ["pass@1 0.750  pass@2 1.000", "pass@1 0.250  pass@2 0.500"]
     said = " ".join(" ".join(lines).split())
     assert "sampled: difference +0.500 [" in said
     for part in ("stopping +0.000", "format +0.125", "mathematics +0.375"):

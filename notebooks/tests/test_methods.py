@@ -89,9 +89,10 @@ class Counts(rlvr.GRPO):
         self.steps = state["steps"]
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in SPECS if {"state", "after_step"} & {*vars(type(method(name)))}]
-)
+REMEMBER = [name for name in SPECS if {"state", "after_step"} & {*vars(type(method(name)))}]
+
+
+@pytest.mark.parametrize("name", REMEMBER)
 def test_of_two_methods_in_one_the_second_keeps_its_state(model, name):
     both = type("Both", (type(method(name)), Counts), {})()
     both.load_state({"kl": 1.0, "seen": [], "steps": 7})
@@ -213,9 +214,8 @@ def test_no_truth_is_looked_at():
     """The rewards say that 3 is right; the majority says 7. Completions that were cut off have no vote:
     in the second group only the answer 5 counts."""
     answers = ["7", "7", "3", None, "4", "4", "5", None]
-    batch = batch_of(
-        [[0.0, 0, 1, 0], [1, 1, 0, 0]], finished=[True] * 4 + [False, False, True, True]
-    )
+    finished = [True] * 4 + [False, False, True, True]
+    batch = batch_of([[0.0, 0, 1, 0], [1, 1, 0, 0]], finished=finished)
     batch.texts = [f"\\boxed{{{answer}}}" if answer else "none" for answer in answers]
     expected = torch.tensor([[1, 1, -1, -1], [-0.5773, -0.5773, 1.7320, -0.5773]])
     found = method("TTRL").advantages(batch)
@@ -432,10 +432,10 @@ def test_on_policy_all_have_the_gradient_of_the_chapter(name):
 SAMPLER = OLD - torch.tensor([[1, 0.4, 4, 1], [1, 1, 1.6, 1]]).log()
 
 
-@pytest.mark.parametrize(
-    "name, factors",
-    [("Olmo3", [[0.4, 2, 1], [1, 1.6, 0]])] + [("MaskedIS", [[0, 4, 1], [1, 1.6, 0]])],
-)
+FACTORS = [("Olmo3", [[0.4, 2, 1], [1, 1.6, 0]]), ("MaskedIS", [[0, 4, 1], [1, 1.6, 0]])]
+
+
+@pytest.mark.parametrize("name, factors", FACTORS)
 def test_importance_weights_by_hand(name, factors):
     """pi_old / pi_sampler is 0.4, 4, 1 in the first completion, and 1, 1.6 in the second. Olmo 3 truncates at 2; MaskedIS
     masks outside 0.5 to 5. In the first update a token's gradient is -w f A. (conformance/ tests whole completions.)"""
@@ -514,9 +514,7 @@ def test_a_model_is_not_away_from_itself(model, prompts):
     assert abs(sums["kl"] / sums["tokens"]) < 1e-9
 
 
-@pytest.mark.parametrize(
-    "name", ["DAPO", "GSPO", "CISPO", "DPPO", "Olmo3", "RLOO", "MaskedIS", "Reinforce"]
-)
+@pytest.mark.parametrize("name", "DAPO GSPO CISPO DPPO Olmo3 RLOO MaskedIS Reinforce".split())
 def test_another_method_with_a_kl_has_the_gradients_of_both(model, prompts, name):
     kind = type(method(name))
     own = {}
@@ -550,11 +548,11 @@ def penalty(name, now, old, ref, weight=1.0, **settings):
     return some.loss(logp, inputs)
 
 
-@pytest.mark.parametrize(
-    "name, settings, expected",
-    [("KL", {"kl": "k1"}, 0.6931), ("KL", {"kl": "k2"}, 0.2402), ("KL", {"kl": "k3"}, 0.1931)]
-    + [(name, {}, 0.1931) for name in ("PaperGRPO", "KLCap", "DeepSeekV32")],
-)
+PULLS = [("KL", {"kl": "k1"}, 0.6931), ("KL", {"kl": "k2"}, 0.2402), ("KL", {"kl": "k3"}, 0.1931)]
+PULLS += [(name, {}, 0.1931) for name in ("PaperGRPO", "KLCap", "DeepSeekV32")]
+
+
+@pytest.mark.parametrize("name, settings, expected", PULLS)
 def test_kl_estimates_by_hand(name, settings, expected):
     """pi = 0.8 and pi_ref = 0.4, so d = ln 2: k1 is 0.6931, k2 0.2402, k3 0.5 - 1 + 0.6931 = 0.1931."""
     now, ref = torch.tensor([0.8]).log(), torch.tensor([0.4]).log()
@@ -570,9 +568,8 @@ def test_only_deepseeks_kl_is_right_for_what_an_older_policy_sampled():
     exact = (logp.exp() * (logp - ref.log())).sum()
     ours = penalty("DeepSeekV32", logp, old.log(), ref.log(), old)
     plain = penalty("PaperGRPO", logp, old.log(), ref.log(), old)
-    right, found, wrong = (
-        torch.autograd.grad(x, z, retain_graph=True)[0] for x in (exact, ours, plain)
-    )
+    kinds = exact, ours, plain
+    right, found, wrong = (torch.autograd.grad(x, z, retain_graph=True)[0] for x in kinds)
     assert ours.item() == pytest.approx(exact.item()) and abs(plain.item() - exact.item()) > 0.1
     torch.testing.assert_close(found, right)
     assert (wrong - right).abs().max() > 0.1

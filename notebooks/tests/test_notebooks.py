@@ -30,6 +30,22 @@ SHORT = {  # by the number of the notebook; RUNS is a temporary folder
     "7": {"SEEDS": [0]},
     "10": {"LEVELS": [0.05], "STEPS": [1, 2]},
 }
+CHEAPER = {  # code for the same cell: fewer problems, no training. What it changes is not compared
+    "0": """from notebooks import changes, page
+roll_out = page.roll_out
+page.roll_out = lambda model, problems, *how: roll_out(model, problems[:20], *how)""",
+    "5": """import shutil
+from notebooks.look import sharpen
+shutil.copytree("notebooks/tiny", f"{RUNS}/rash-seed0")
+sharpened = sharpen.main
+sharpen.main = lambda args: sharpened([*args, "--problems", "10"])""",
+    "7": """from notebooks.autorule import autorule
+autorule.train_reward_model = lambda *args, **how: None""",
+    "10": """import functools
+from notebooks.claims import atlas
+make_base = functools.cache(atlas.make_base)
+atlas.make_base = lambda seed=0: make_base(0)""",
+}
 QUICK = {*"12368"}  # these take about ten seconds each; the others need --slow
 SAMPLED = {*"0123457", "10"}
 
@@ -54,7 +70,7 @@ def defined_in(tree):
     return {node.name for node in ast.walk(tree) if isinstance(node, named)}
 
 
-def shorten(cells, values, runs):
+def shorten(cells, values, runs, cheaper=""):
     """Set the values, and RUNS if it is a parameter, in a cell after the parameters. Returns the names that were set."""
     for i, cell in enumerate(cells):
         if "parameters" in cell.metadata.get("tags", []):
@@ -62,7 +78,7 @@ def shorten(cells, values, runs):
             assert values.keys() <= names, f"{values} are not all in: {cell.source}"
             values = values | dict.fromkeys(names & {"RUNS"}, str(runs))
             lines = [f"{name} = {value!r}" for name, value in values.items()]
-            cells.insert(i + 1, nbformat.v4.new_code_cell("\n".join(lines)))
+            cells.insert(i + 1, nbformat.v4.new_code_cell("\n".join([*lines, cheaper])))
             return {*values}
     assert not values, "there is no cell with the tag parameters"
     return set()
@@ -109,13 +125,14 @@ def test_a_notebook_runs_and_prints_what_is_saved_in_it(path, tmp_path, monkeypa
     notebook.cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
     saved = [printed(cell) for cell in notebook.cells]
     compared = notebook.cells[:]
-    shortened = shorten(notebook.cells, SHORT.get(number_of(path), {}), tmp_path)
+    number = number_of(path)
+    shortened = shorten(notebook.cells, SHORT.get(number, {}), tmp_path, CHEAPER.get(number, ""))
     try:
         execute(notebook, path.parent)
     except (CellTimeoutError, DeadKernelError, RuntimeError):
         # on a busy machine a kernel sometimes hangs, about once in thirty runs: try again
         execute(notebook, path.parent)
-    if number_of(path) in SAMPLED and notebook.metadata.get("cpu") != cpu():
+    if number in SAMPLED and notebook.metadata.get("cpu") != cpu():
         return
     if not shutil.which("coqc"):
         shortened |= {"verify_proof"}
@@ -173,9 +190,7 @@ def sections_of(cells):
             sections[-1][0] += first + "\n\n"
             sections += [[text + "\n\n", ""] for text in others]
         else:
-            data = [
-                out.get("data", {}) for out in cell.outputs
-            ]  # not figures: their code is full of digits
+            data = [out.get("data", {}) for out in cell.outputs]  # not figures: code full of digits
             printed = [out["text"] for out in cell.outputs if "text" in out]
             printed += [each[kind] for each in data for kind in TEXTS if kind in each]
             sections[-1][1] += "\n".join([cell.source, *printed, ""])
@@ -187,11 +202,8 @@ def numbers_in(text):
     for number, percent in re.findall(r"(?<![\w.])(\d[\d,]*(?:\.\d+)?(?:e-?\d+)?)( ?\\?%)?", text):
         unit = 0.01 if percent else 1.0
         if percent or "." in number:
-            yield (
-                number,
-                unit * float(number.replace(",", "")),
-                unit * 0.5 / 10 ** len(number.partition(".")[2]),
-            )
+            half = unit * 0.5 / 10 ** len(number.partition(".")[2])
+            yield number, unit * float(number.replace(",", "")), half
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
@@ -199,9 +211,7 @@ def test_a_number_in_the_text_is_printed_by_its_section(path):
     """It may also be rounded from a printed number, or part of a formula, of code, or of a sentence that links to its
     source. Remember, and the text before the first section, may quote any section. Answers (Try) are not checked."""
     formula = re.compile(r"\$\$.+?\$\$|\$.+?\$", re.S)
-    code = re.compile(
-        r"```.+?```|`.+?`|[Cc]hapter \d\.\d|\(\d\.\d.*?\)", re.S
-    )  # or a section of a chapter
+    code = re.compile(r"```.+?```|`.+?`|[Cc]hapter \d\.\d|\(\d\.\d.*?\)", re.S)  # or a section
     sections = sections_of(nbformat.read(path, as_version=4).cells)
     everything = "".join(printed for _, printed in sections)
     for text, printed in sections:

@@ -1,6 +1,7 @@
 """page.py computes what the scripts compute, on one page that imports none of our files."""
 
 import ast
+import random
 import re
 import runpy
 import subprocess
@@ -224,17 +225,21 @@ def test_the_readme_shows_what_the_page_prints():
 
 @pytest.mark.slow
 def test_it_learns_as_the_main_command_does(tmp_path, monkeypatch):
-    """With the page's reward and its constant learning rate, means over three seeds and five steps differ by less than
+    """With the page's reward and its constant learning rate, means over two seeds and five steps differ by less than
     0.1. (A mean over five steps of one seed varies by 0.04.)"""
     monkeypatch.setattr(train, "set_learning_rate", lambda run, step: run.flags.lr)
     curves, others = [], []
-    for seed in range(3):
-        curves.append(changes.run({}, seed, steps=20)[1])
+    for seed in range(2):
+        torch.manual_seed(seed)
+        random.seed(seed)
+        problems = page.sums(1000)
+        asked = page.Qwen3(TINY), problems[200:], problems[:1]
+        curves.append(page.train_rlvr(*asked, **page.TINY | {"steps": 20}))
         flags = f"--steps 20 --seed {seed} --reward boxed --device cpu --eval-problems 1"
         train.main([*flags.split(), "--runs", str(tmp_path), "--name", str(seed)])
         log = train.read_log(tmp_path / str(seed))
         others.append([log[step]["reward"] for step in range(1, 21)])
-    found, expected = (torch.tensor(c).view(3, 4, 5).mean((0, 2)) for c in (curves, others))
+    found, expected = (torch.tensor(c).view(2, 4, 5).mean((0, 2)) for c in (curves, others))
     assert found[0] < 0.4 and found[-1] > 0.7
     assert torch.allclose(found, expected, atol=0.1)
 

@@ -184,10 +184,10 @@ def test_prefixes_end_with_steps_and_leave_the_answer_out():
     assert process.prefixes(text) == ["<think>", "<think>1+2=3;", "<think>1+2=3;3+4=7"]
 
 
-@pytest.mark.parametrize(
-    "found, place",
-    [([0.9, 0.95, 0.1, 0.05], 2), ([0.9, 0.2, 0.0], 1), ([0.5, 0.6], None), ([0.0, 0.0], None)],
-)
+FALLS = [([0.9, 0.95, 0.1, 0.05], 2), ([0.9, 0.2, 0.0], 1), ([0.5, 0.6], None), ([0.0, 0.0], None)]
+
+
+@pytest.mark.parametrize("found, place", FALLS)
 def test_the_wrong_step_is_where_the_share_falls(found, place):
     assert process.wrong_step(found) == place
 
@@ -234,10 +234,10 @@ def test_the_logistic_regression_finds_the_line():
     torch.testing.assert_close((states @ weight + bias).sigmoid(), labels, atol=0.02, rtol=0)
 
 
-@pytest.mark.parametrize(
-    "total, paid",
-    [("mean", [0.6, 0.9, 0, 0]), ("min", [0.3, 0.9, 0, 0]), ("sum", [1.2, 0.9, 0, 0])],
-)
+TOTALS = [("mean", [0.6, 0.9, 0, 0]), ("min", [0.3, 0.9, 0, 0]), ("sum", [1.2, 0.9, 0, 0])]
+
+
+@pytest.mark.parametrize("total, paid", TOTALS)
 def test_a_process_reward_by_hand(total, paid, monkeypatch):
     """Completions have two steps, one, none, or are cut off. Only the sum rewards two steps more than one."""
     said = {"two": [0.9, 0.3], "one": [0.9], "none": [], "cut off": [0.9]}
