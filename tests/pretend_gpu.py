@@ -25,7 +25,6 @@ import torch
 import torch._dynamo  # before anything is patched: it looks torch.cuda up
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_aliasing
-from torch.utils._pytree import tree_leaves, tree_map
 
 CUDA = torch.device("cuda", 0)
 aten = torch.ops.aten
@@ -58,6 +57,26 @@ WAITS = {  # the size or the value of the result is needed in Python
     aten.repeat_interleave.Tensor,
     aten.bincount.default,
 }
+
+
+def leaves(x):
+    """Yield what is in lists, tuples and dicts, at any depth. (PyTorch's tree_leaves is slower.)"""
+    if isinstance(x, (list, tuple)):
+        for each in x:
+            yield from leaves(each)
+    elif isinstance(x, dict):
+        yield from leaves([*x.values()])
+    else:
+        yield x
+
+
+def mapped(function, x):
+    """Return x with the function applied to its leaves."""
+    if isinstance(x, (list, tuple)):
+        return type(x)([mapped(function, each) for each in x])
+    if isinstance(x, dict):
+        return {name: mapped(function, each) for name, each in x.items()}
+    return function(x)
 
 
 def is_gpu(device):
@@ -134,7 +153,7 @@ class Functions(TorchFunctionMode):
             kwargs = {**kwargs, "device": CUDA}  # C++ wants the 0 of cuda:0
             if name in ("tensor", "as_tensor"):
                 return func(*args, **{**kwargs, "device": "cpu"}).to(CUDA)
-        ours = any(isinstance(x, OnGPU) for x in tree_leaves((args, kwargs)))
+        ours = any(isinstance(x, OnGPU) for x in leaves((args, kwargs)))
         if ours and name == "numpy":
             return args[0].numpy()
         if ours and name == "tolist":
@@ -143,7 +162,7 @@ class Functions(TorchFunctionMode):
             raise RuntimeError("Expected a 'cuda' device type for generator but found 'cpu'")
         if ours and torch.is_autocast_enabled("cuda") and name in IN_16_BITS | IN_32_BITS:
             dtype = torch.get_autocast_dtype("cuda") if name in IN_16_BITS else torch.float32
-            args, kwargs = tree_map(lambda x: cast(x, dtype), (args, kwargs))
+            args, kwargs = mapped(lambda x: cast(x, dtype), (args, kwargs))
         return self.call(func, args, kwargs, ours, asked)
 
     def call(self, func, args, kwargs, ours, asked):
@@ -239,7 +258,7 @@ class PretendGPU(contextlib.ExitStack):
 
     def compute(self, func, args, kwargs):
         """Compute an operation of ATen on the CPU. Its result is on the GPU if its operands are."""
-        tensors = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
+        tensors = [x for x in leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
         ours = [x for x in tensors if isinstance(x, OnGPU)]
         theirs = [x for x in tensors if not isinstance(x, OnGPU)]
         device = kwargs.get("device")
@@ -255,7 +274,7 @@ class PretendGPU(contextlib.ExitStack):
         is_cast = func is aten._to_copy.default
         if is_cast and ours and to_gpu and kwargs.get("dtype", args[0].dtype) == args[0].dtype:
             return OnGPU(args[0].inner)  # it is there already
-        inner_args, inner_kwargs = tree_map(
+        inner_args, inner_kwargs = mapped(
             lambda x: x.inner if isinstance(x, OnGPU) else x, (args, kwargs)
         )
         if device is not None:
@@ -265,7 +284,7 @@ class PretendGPU(contextlib.ExitStack):
             return args[0]
         if not to_gpu:
             return out
-        out = tree_map(lambda x: OnGPU(x) if isinstance(x, torch.Tensor) else x, out)
+        out = mapped(lambda x: OnGPU(x) if isinstance(x, torch.Tensor) else x, out)
         return return_and_correct_aliasing(func, args, kwargs, out) if ours else out
 
     def check_devices(self, func, args, tensors, theirs):
@@ -323,6 +342,6 @@ class Tape(TorchDispatchMode):
     def replay(self):
         for func, args, kwargs, out in self.operations:
             new = func(*args, **kwargs)
-            for old, value in zip(tree_leaves(out), tree_leaves(new)):
+            for old, value in zip(leaves(out), leaves(new)):
                 if value.data_ptr() != old.data_ptr():  # neither a view nor written in place
                     old.copy_(value)

@@ -36,6 +36,8 @@ FEW = ["--task", f"{ROOT}/tests/ranks.py:few_sums"]
 SMALL = ["--device", "cpu", "--model", str(ROOT / "notebooks" / "tiny")]
 SMALL += [*FEW, "--prompts-per-step", "4", "--num-samples", "4"]
 SMALL += ["--eval-problems", "16", "--eval-every", "3", "--save-every", "3"]
+SMALL += ["--max-new-tokens", "24"]  # which cuts off a quarter of the completions
+TO_THE_END = ["--max-new-tokens", "80"]
 
 
 KL = f"{ROOT}/notebooks/methods/kl.py"

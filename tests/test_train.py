@@ -23,7 +23,7 @@ import train
 from appendix import plumbing
 from appendix.plumbing import DataError, read_problems
 from model import KVCache, ModelError, load
-from ranks import KL, ROOT, SMALL, checkpoints, loaded, metrics, rows_of, weights
+from ranks import KL, ROOT, SMALL, TO_THE_END, checkpoints, loaded, metrics, rows_of, weights
 from rlvr import GRPO, row_uniforms
 
 
@@ -58,7 +58,7 @@ def same(folder, other):
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """Return the folder of an ordinary run of 6 steps, which many tests use."""
-    return run(tmp_path_factory.mktemp("runs"), "--steps", "6", name="whole")
+    return run(tmp_path_factory.mktemp("runs"), *TO_THE_END, "--steps", "6", name="whole")
 
 
 # ---- What a run leaves behind --------------------------------------------------------------------
@@ -214,9 +214,9 @@ def echo():
 
 
 def test_the_same_seed_gives_the_same_run_and_another_seed_another(whole, tmp_path):
-    again = run(tmp_path, "--steps", "6", name="again")
+    again = run(tmp_path, *TO_THE_END, "--steps", "6", name="again")
     assert same(again, whole)
-    other = run(tmp_path, "--steps", "1", "--seed", "1", name="other")
+    other = run(tmp_path, *TO_THE_END, "--steps", "1", "--seed", "1", name="other")
     assert samples(other, 1) != samples(whole, 1)
 
 
@@ -351,7 +351,7 @@ class Forger(GRPO):
 
 def test_a_loss_adds_columns_to_the_log_but_replaces_none(tmp_path, write, whole):
     """The log's own columns are those of a run without this method."""
-    folder = run(tmp_path, "--steps", "1", "--method", write(FORGER))
+    folder = run(tmp_path, *TO_THE_END, "--steps", "1", "--method", write(FORGER))
     ours, plain = rows_of(folder)[1], rows_of(whole)[1]
     assert ours["own"] == pytest.approx(7)
     names = ("step", "reward", "accuracy", "mismatch", "entropy", "loss")
@@ -415,7 +415,7 @@ def test_a_reward_of_my_own_may_pay_anything_and_evaluation_keeps_the_tasks_accu
     tmp_path, write, whole
 ):
     path = write(PLUGINS)
-    folder = run(tmp_path, "--steps", "3", "--reward", f"{path}:terse")
+    folder = run(tmp_path, *TO_THE_END, "--steps", "3", "--reward", f"{path}:terse")
     rows = rows_of(folder)
     assert {row["reward"] for row in samples(folder, 1)} <= {2.0, -1.0, 0.0}
     assert rows[0]["eval_accuracy"] == rows_of(whole)[0]["eval_accuracy"]
@@ -688,7 +688,7 @@ def broken_later(text, problem):
     ],
 )
 def test_where_nothing_can_be_learned_nothing_is_started(tmp_path, write, name, flags, message):
-    flags = ["--num-samples", "16", *flags.split()]
+    flags = [*TO_THE_END, "--num-samples", "16", *flags.split()]
     with pytest.raises(SystemExit, match=message):
         run(tmp_path, "--reward", f"{write(REWARDS)}:{name}", *flags)
     assert not (tmp_path / "run").exists()
@@ -714,7 +714,7 @@ def test_a_run_that_learns_nothing_any_more_says_so(tmp_path, capsys, flags, war
 
 
 def test_few_completions_prove_little_so_they_only_warn(write, capsys):
-    train.preflight(loaded("--reward", f"{write(REWARDS)}:always"))
+    train.preflight(loaded("--reward", f"{write(REWARDS)}:always", *TO_THE_END))
     assert re.search("warning:\n *no group has unequal rewards", capsys.readouterr().out)
 
 
