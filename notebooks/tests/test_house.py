@@ -310,7 +310,7 @@ def test_what_a_command_prints_becomes_a_table_and_a_sentence(tmp_path, monkeypa
 
 BENCHMARKS = """
 bench_verifiers.py --seconds 0.01
-bench_ranks.py --layers 1 --worlds 1 2
+bench_ranks.py --layers 1 --worlds 2
 bench_sampling.py --rows 8 --max-new-tokens 4 --repeats 1
 bench_training.py --steps 2 --repeats 1
 bench_training.py --count
