@@ -27,7 +27,7 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "slow: needs minutes or gigabytes; runs with --slow")
-    alone = "alone: takes more than two cores, or has a limit in seconds: .ci/run runs nothing beside it"
+    alone = "alone: takes more than two cores, or has a limit in seconds: run nothing beside it"
     config.addinivalue_line("markers", alone)
     config.addinivalue_line("filterwarnings", "ignore:torch.distributed is disabled")
 

@@ -211,7 +211,8 @@ def test_a_number_in_the_text_is_printed_by_its_section(path):
     """It may also be rounded from a printed number, or part of a formula, of code, or of a sentence that links to its
     source. Remember, and the text before the first section, may quote any section. Answers (Try) are not checked."""
     formula = re.compile(r"\$\$.+?\$\$|\$.+?\$", re.S)
-    code = re.compile(r"```.+?```|`.+?`|[Cc]hapter \d\.\d|\(\d\.\d.*?\)", re.S)  # or a section
+    # Or a section of a chapter.
+    code = re.compile(r"```.+?```|`.+?`|[Cc]hapter \d\.\d|\(\d\.\d.*?\)", re.S)
     sections = sections_of(nbformat.read(path, as_version=4).cells)
     everything = "".join(printed for _, printed in sections)
     for text, printed in sections:
